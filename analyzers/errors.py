@@ -1,0 +1,25 @@
+"""Errors that an input can cause: what was wrong, where, and what to do. Each carries its exit code."""
+
+
+class AnalyzerError(Exception):
+    """Base of every error that a user's input can cause in the analyzers."""
+
+    exit_code = 2
+
+
+class UnusableInputError(AnalyzerError):
+    """A path that cannot be read, or whose content is no trace at all."""
+
+    exit_code = 2
+
+
+class NoDataError(AnalyzerError):
+    """The input was read but holds nothing to measure."""
+
+    exit_code = 3
+
+
+class InvalidDataError(AnalyzerError):
+    """Records were lost or lifecycles are invalid beyond what the user allowed."""
+
+    exit_code = 4

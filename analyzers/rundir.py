@@ -1,0 +1,159 @@
+"""The run directory: every file name and the manifest record, defined once for writer and reader.
+
+Layout: see formats.md, section 3. `dsv4bench run` writes it; `dsv4bench analyze` reads it, whole or any one file alone.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+RunStatus = Literal["running", "complete", "incomplete", "failed", "interrupted"]
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Names the files of one run directory. Creating an instance touches nothing on disk."""
+
+    root: Path
+
+    @property
+    def manifest(self) -> Path:
+        """`run.json`: the manifest."""
+        return self.root / "run.json"
+
+    @property
+    def sa_profile(self) -> Path:
+        """`sa_profile/`: the serving trace; the profiler writes `fragments/` and `trace.json` in it."""
+        return self.root / "sa_profile"
+
+    @property
+    def serving_trace(self) -> Path:
+        """`sa_profile/trace.json`: the merged serving trace."""
+        return self.sa_profile / "trace.json"
+
+    @property
+    def fragments(self) -> Path:
+        """`sa_profile/fragments/`: one JSONL fragment a process."""
+        return self.sa_profile / "fragments"
+
+    @property
+    def strace(self) -> Path:
+        """`strace/`: one log a rank."""
+        return self.root / "strace"
+
+    def rank_log(self, rank: int) -> Path:
+        """`strace/rank-<rank>.log`: that rank process's stderr."""
+        return self.strace / f"rank-{rank}.log"
+
+    @property
+    def server_log(self) -> Path:
+        """`server.log`: everything the engine printed, ranks included."""
+        return self.root / "server.log"
+
+    @property
+    def requests(self) -> Path:
+        """`requests.jsonl`: one `RequestRecord` a line."""
+        return self.root / "requests.jsonl"
+
+    @property
+    def responses(self) -> Path:
+        """`responses.json`: upstream-shaped responses."""
+        return self.root / "responses.json"
+
+    @property
+    def performance_summary(self) -> Path:
+        """`performance_summary.json`: upstream-shaped summary."""
+        return self.root / "performance_summary.json"
+
+    def report(self, suffix: str) -> Path:
+        """`report.<suffix>`: the rendered report (`json`, `md`)."""
+        return self.root / f"report.{suffix}"
+
+    @property
+    def swimlane_perfetto(self) -> Path:
+        """`swimlane.pftrace`: the combined timeline as a Perfetto protobuf."""
+        return self.root / "swimlane.pftrace"
+
+    @property
+    def swimlane_chrome(self) -> Path:
+        """`swimlane.json`: the combined timeline as a Chrome trace."""
+        return self.root / "swimlane.json"
+
+
+class RankProcess(msgspec.Struct, frozen=True):
+    """One rank of the device map."""
+
+    rank: int
+    pid: int
+    device: str
+
+
+class RunTiming(msgspec.Struct, frozen=True):
+    """When the phases of a run lay, in int64 ns of CLOCK_MONOTONIC; None where a phase was not reached."""
+
+    started_ns: int
+    engine_ready_ns: int | None = None
+    window_start_ns: int | None = None
+    window_end_ns: int | None = None
+    finished_ns: int | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """`run.json`. `profile` is the resolved profile as plain data, so that this module knows no engine."""
+
+    schema_version: int
+    tool_version: str
+    status: RunStatus
+    profile: dict[str, Any]
+    argv: list[str]
+    versions: dict[str, str]
+    host: dict[str, str]
+    git: dict[str, str]
+    device_map: list[RankProcess]
+    clocks: dict[str, int]
+    timing: RunTiming
+    error: str | None = None
+
+    @property
+    def depth(self) -> int | None:
+        """Declared dispatches in flight, from the resolved profile."""
+        value = self.profile.get("engine", {}).get("depth")
+        return value if isinstance(value, int) else None
+
+
+class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of `requests.jsonl`. Times are int64 ns of CLOCK_MONOTONIC at the client.
+
+    `token_times_ns[i]` is the arrival of `output_token_ids[i]`; tokens of one step share one arrival.
+    `accepted` / `proposed` / `steps` are the MTP counts of this request: drafts accepted, drafts offered to
+    verification, decode steps that carried the request and whose tokens were kept.
+    """
+
+    request_id: str
+    rank: int | None
+    prompt_token_ids: list[int]
+    output_token_ids: list[int]
+    send_ns: int
+    token_times_ns: list[int]
+    finish_reason: str | None
+    accepted: int | None = None
+    proposed: int | None = None
+    steps: int | None = None
+    prompt: str | None = None
+    text: str | None = None
+    error: str | None = None
+    phase: Literal["warmup", "measured"] = "measured"
+
+
+def write_json_atomically(path: Path, value: object) -> None:
+    """Write `value` as indented JSON to `path` through a rename, so that a reader never sees half a file."""
+    temporary = path.with_name(path.name + ".partial")
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    os.replace(temporary, path)

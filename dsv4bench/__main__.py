@@ -1,0 +1,5 @@
+"""`python -m dsv4bench`."""
+
+from dsv4bench.cli import main
+
+main()

@@ -1,0 +1,43 @@
+"""The `dsv4bench` command: one module a command; each parses, calls and prints, and holds no logic.
+
+Modules are imported when their command runs, so that `--help` stays quick and `analyze` never loads torch.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from analyzers.errors import AnalyzerError
+from dsv4bench.cli.analyze import analyze
+from dsv4bench.cli.profiles import profiles
+from dsv4bench.cli.run import run
+from dsv4bench.cli.swimlane import swimlane
+from dsv4bench.cli.validate import validate
+from dsv4bench.errors import Dsv4benchError
+
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="dsv4bench",
+    help="Run an asynchronous DeepSeek-V4 decode engine under tracing, and see where every millisecond went.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (run, analyze, validate, swimlane, profiles):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line; turn the errors a user can cause into one clear line and their exit code."""
+    try:
+        app()
+    except (Dsv4benchError, AnalyzerError) as error:
+        print(f"dsv4bench: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("dsv4bench: interrupted", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
