@@ -1,0 +1,363 @@
+"""The span table: one row a span, in numpy columns, whatever file it was read from.
+
+Times are int64 ns of the row's own clock (`Clock`). Strings are interned: a column of codes and a tuple of labels.
+An id that a span does not carry is `ABSENT`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+ABSENT = -1
+
+Int64s = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+
+
+class Clock(IntEnum):
+    """What a row's `start_ns` counts from; times of different clocks are never compared."""
+
+    HOST = 0
+    """CLOCK_MONOTONIC: comparable across the processes of one host."""
+    DEVICE = 1
+    """An origin of its own per invocation: comparable only inside one invocation."""
+    FILE = 2
+    """An origin nobody named: comparable only inside one file."""
+
+
+class Source(IntEnum):
+    """Which kind of recording a row comes from."""
+
+    SERVING = 0
+    STRACE = 1
+
+
+class Kind(IntEnum):
+    """How a row occupies time: nested on its lane, free of its lane (async), or a point."""
+
+    SPAN = 0
+    ASYNC = 1
+    INSTANT = 2
+
+
+class Lane(NamedTuple):
+    """One thread as its file names it. A foreign trace may use strings; None stands for a missing pid or tid."""
+
+    file: str
+    pid: int | str | None
+    tid: int | str | None
+
+    @property
+    def process(self) -> tuple[str, int | str | None]:
+        """The process this lane belongs to: equal pids of different files are different processes."""
+        return (self.file, self.pid)
+
+
+ID_COLUMNS = (
+    "step_id",
+    "slot",
+    "dispatch_id",
+    "invocation",
+    "generation",
+    "run_id",
+    "run_epoch",
+    "worker_id",
+    "depth",
+)
+_ROW_COLUMNS = (
+    "name",
+    "category",
+    "hid",
+    "lane",
+    "start_ns",
+    "duration_ns",
+    "pid",
+    "tid",
+    "rank",
+    "clock",
+    "source",
+    "kind",
+    *ID_COLUMNS,
+    "arguments",
+)
+
+
+@dataclass(frozen=True)
+class SpanTable:
+    """Spans in columns of equal length. Build one with `SpanTableBuilder`, `select` or `concatenate`."""
+
+    names: tuple[str, ...]
+    categories: tuple[str, ...]
+    hids: tuple[str, ...]
+    lanes: tuple[Lane, ...]
+
+    name: Codes
+    category: Codes
+    hid: Codes
+    lane: Codes
+    start_ns: Int64s
+    duration_ns: Int64s
+    pid: Int64s
+    """The OS pid; ABSENT when the file has none or a string (see `lanes`)."""
+    tid: Int64s
+    rank: Int64s
+    clock: npt.NDArray[np.int8]
+    source: npt.NDArray[np.int8]
+    kind: npt.NDArray[np.int8]
+    step_id: Int64s
+    slot: Int64s
+    dispatch_id: Int64s
+    invocation: Int64s
+    generation: Int64s
+    run_id: Int64s
+    run_epoch: Int64s
+    worker_id: Int64s
+    depth: Int64s
+    arguments: npt.NDArray[np.object_]
+    """A dict or None a row; read it through `args`."""
+
+    process_names: Mapping[tuple[str, int | str | None], str] = field(default_factory=dict)
+    thread_names: Mapping[Lane, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def end_ns(self) -> Int64s:
+        """Ends of the rows, in ns of each row's clock."""
+        return self.start_ns + self.duration_ns
+
+    def name_of(self, row: int) -> str:
+        """The name of one row."""
+        return self.names[self.name[row]]
+
+    def lane_of(self, row: int) -> Lane:
+        """The lane of one row."""
+        return self.lanes[self.lane[row]]
+
+    def hid_of(self, row: int) -> str:
+        """The callable's content hash of one row, "" when it has none."""
+        return self.hids[self.hid[row]]
+
+    def args(self, row: int) -> dict[str, Any]:
+        """Every argument the file gave for one row, ids included."""
+        return self.arguments[row] or {}
+
+    def iter_names(self) -> Iterator[str]:
+        """The name of every row, in row order."""
+        labels = self.names
+        return (labels[code] for code in self.name.tolist())
+
+    def where_name(self, accepts: Callable[[str], bool]) -> Mask:
+        """Rows whose name `accepts`; the predicate runs once per distinct name."""
+        accepted = np.fromiter(
+            (accepts(label) for label in self.names), dtype=np.bool_, count=len(self.names)
+        )
+        return accepted[self.name] if len(accepted) else np.zeros(len(self), dtype=np.bool_)
+
+    def named(self, *names: str) -> Mask:
+        """Rows that have one of `names`."""
+        wanted = frozenset(names)
+        return self.where_name(wanted.__contains__)
+
+    def select(self, rows: Mask | npt.NDArray[np.intp] | Sequence[int]) -> SpanTable:
+        """The rows of a boolean mask or of an index list, in that order."""
+        chosen = np.asarray(rows)
+        if chosen.size == 0 and chosen.dtype != np.bool_:
+            chosen = chosen.astype(np.intp)
+        return dataclasses.replace(self, **{column: getattr(self, column)[chosen] for column in _ROW_COLUMNS})
+
+    def sorted(self) -> SpanTable:
+        """Rows by (start, longest first), so that a parent precedes its children on every lane."""
+        return self.select(np.lexsort((-self.duration_ns, self.start_ns)))
+
+    def with_ranks(self, rank: Int64s) -> SpanTable:
+        """The same rows with another rank column."""
+        return dataclasses.replace(self, rank=rank)
+
+    def window(self, clock: Clock = Clock.HOST) -> tuple[int, int] | None:
+        """[first start, last end) in ns over the rows of one clock; None when it has no rows."""
+        chosen = self.clock == clock
+        if not chosen.any():
+            return None
+        return int(self.start_ns[chosen].min()), int(self.end_ns[chosen].max())
+
+
+class SpanTableBuilder:
+    """Collects rows one by one; `build` makes the table."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._names: dict[str, int] = {}
+        self._categories: dict[str, int] = {}
+        self._hids: dict[str, int] = {}
+        self._lanes: dict[Lane, int] = {}
+        self._rows: list[tuple[Any, ...]] = []
+        self.process_names: dict[tuple[str, int | str | None], str] = {}
+        self.thread_names: dict[Lane, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def append(
+        self,
+        name: str,
+        start_ns: int,
+        duration_ns: int,
+        lane: Lane,
+        *,
+        clock: Clock,
+        category: str = "",
+        hid: str = "",
+        rank: int = ABSENT,
+        kind: Kind = Kind.SPAN,
+        step_id: int = ABSENT,
+        slot: int = ABSENT,
+        dispatch_id: int = ABSENT,
+        invocation: int = ABSENT,
+        generation: int = ABSENT,
+        run_id: int = ABSENT,
+        run_epoch: int = ABSENT,
+        worker_id: int = ABSENT,
+        depth: int = ABSENT,
+        arguments: dict[str, Any] | None = None,
+    ) -> None:
+        """Add one row. Every integer must fit int64 (see `as_id`)."""
+        self._rows.append(
+            (
+                _code(self._names, name),
+                _code(self._categories, category),
+                _code(self._hids, hid),
+                _code(self._lanes, lane),
+                start_ns,
+                duration_ns,
+                _integer_or_absent(lane.pid),
+                _integer_or_absent(lane.tid),
+                rank,
+                int(clock),
+                int(self._source),
+                int(kind),
+                step_id,
+                slot,
+                dispatch_id,
+                invocation,
+                generation,
+                run_id,
+                run_epoch,
+                worker_id,
+                depth,
+                arguments or None,
+            )
+        )
+
+    def build(self) -> SpanTable:
+        """The table of everything appended so far, in that order."""
+        columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * len(_ROW_COLUMNS)
+        arrays: dict[str, Any] = {}
+        for column, values in zip(_ROW_COLUMNS, columns, strict=True):
+            if column == "arguments":
+                arguments = np.empty(len(values), dtype=np.object_)
+                arguments[:] = values
+                arrays[column] = arguments
+            else:
+                arrays[column] = np.array(values, dtype=_dtype(column))
+        return SpanTable(
+            names=tuple(self._names),
+            categories=tuple(self._categories),
+            hids=tuple(self._hids),
+            lanes=tuple(self._lanes),
+            process_names=dict(self.process_names),
+            thread_names=dict(self.thread_names),
+            **arrays,
+        )
+
+
+def empty_table() -> SpanTable:
+    """A table without rows."""
+    return SpanTableBuilder(Source.SERVING).build()
+
+
+def concatenate(tables: Iterable[SpanTable]) -> SpanTable:
+    """All rows of `tables`, in order; equal labels share one code."""
+    parts = list(tables)
+    if not parts:
+        return empty_table()
+    names, name = _merge_labels([part.names for part in parts], [part.name for part in parts])
+    categories, category = _merge_labels(
+        [part.categories for part in parts], [part.category for part in parts]
+    )
+    hids, hid = _merge_labels([part.hids for part in parts], [part.hid for part in parts])
+    lanes, lane = _merge_labels([part.lanes for part in parts], [part.lane for part in parts])
+    rest: dict[str, Any] = {
+        column: np.concatenate([getattr(part, column) for part in parts])
+        for column in _ROW_COLUMNS
+        if column not in ("name", "category", "hid", "lane")
+    }
+    process_names: dict[tuple[str, int | str | None], str] = {}
+    thread_names: dict[Lane, str] = {}
+    for part in parts:
+        process_names.update(part.process_names)
+        thread_names.update(part.thread_names)
+    return SpanTable(
+        names=names,
+        categories=categories,
+        hids=hids,
+        lanes=lanes,
+        name=name,
+        category=category,
+        hid=hid,
+        lane=lane,
+        process_names=process_names,
+        thread_names=thread_names,
+        **rest,
+    )
+
+
+INT64_MAX = 2**63 - 1
+
+
+def as_id(value: object) -> int:
+    """`value` as an id column holds it: an int64, or ABSENT for anything that is no integer.
+
+    Unsigned 64-bit ids keep their bits (the upper half becomes negative), so that distinct ids stay distinct.
+    """
+    if isinstance(value, bool):
+        return ABSENT
+    if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) <= 20:
+        value = int(value)
+    if not isinstance(value, int) or not -(2**63) <= value < 2**64:
+        return ABSENT
+    return value if value <= INT64_MAX else value - 2**64
+
+
+def _code(codes: dict[Any, int], label: str | Lane) -> int:
+    return codes.setdefault(label, len(codes))
+
+
+def _integer_or_absent(value: int | str | None) -> int:
+    return value if isinstance(value, int) and abs(value) <= INT64_MAX else ABSENT
+
+
+def _dtype(column: str) -> type[np.generic]:
+    if column in ("name", "category", "hid", "lane"):
+        return np.int32
+    if column in ("clock", "source", "kind"):
+        return np.int8
+    return np.int64
+
+
+def _merge_labels(labels: Sequence[tuple[Any, ...]], codes: Sequence[Codes]) -> tuple[tuple[Any, ...], Codes]:
+    merged: dict[Any, int] = {}
+    recoded = []
+    for part_labels, part_codes in zip(labels, codes, strict=True):
+        mapping = np.array([merged.setdefault(label, len(merged)) for label in part_labels], dtype=np.int32)
+        recoded.append(mapping[part_codes] if len(part_labels) else part_codes)
+    return tuple(merged), np.concatenate(recoded)
