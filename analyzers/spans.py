@@ -1,7 +1,7 @@
 """The span table: one row a span, in numpy columns, whatever file it was read from.
 
-Times are int64 ns of the row's own clock (`Clock`). Strings are interned: a column of codes and a tuple of labels.
-An id that a span does not carry is `ABSENT`.
+Times are int64 ns of the row's own clock (`Clock`). Strings are interned: a column of codes and a tuple of
+labels. An id that a span does not carry is `ABSENT`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Kind(IntEnum):
 
 
 class Lane(NamedTuple):
-    """One thread as its file names it. A foreign trace may use strings; None stands for a missing pid or tid."""
+    """One thread as its file names it: foreign traces may use strings; None is a missing pid or tid."""
 
     file: str
     pid: int | str | None
@@ -137,15 +137,15 @@ class SpanTable:
 
     def name_of(self, row: int) -> str:
         """The name of one row."""
-        return self.names[self.name[row]]
+        return self.names[int(self.name[row])]
 
     def lane_of(self, row: int) -> Lane:
         """The lane of one row."""
-        return self.lanes[self.lane[row]]
+        return self.lanes[int(self.lane[row])]
 
     def hid_of(self, row: int) -> str:
         """The callable's content hash of one row, "" when it has none."""
-        return self.hids[self.hid[row]]
+        return self.hids[int(self.hid[row])]
 
     def args(self, row: int) -> dict[str, Any]:
         """Every argument the file gave for one row, ids included."""
