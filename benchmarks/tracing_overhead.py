@@ -1,7 +1,7 @@
 """What tracing costs the traced thread: ns a span with the recorder on and off, ns a STRACE record.
 
-Run: `.venv/bin/python benchmarks/tracing_overhead.py`. Prints the best of several rounds, encoding and writing
-included, so that the figure is the cost of the code and not of a busy machine.
+Run: `.venv/bin/python benchmarks/tracing_overhead.py`. Prints the best of several rounds, encoding and
+writing included, so that the figure is the cost of the code and not of a busy machine.
 """
 
 from __future__ import annotations
