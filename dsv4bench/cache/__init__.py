@@ -1,0 +1,1 @@
+"""The seven paged cache groups: layout, page allocation and slot arithmetic."""

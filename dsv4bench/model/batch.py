@@ -1,0 +1,67 @@
+"""What a forward call works on: token rows, block tables and cache pools."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from dsv4bench.cache.layout import CacheGroup, CacheLayout
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A flat batch of T token rows, ragged over sequences; any mix of sequences and consecutive positions.
+
+    token_ids, positions (0-based) and sequences (row of the block tables): int64 [T] each. The rows of one
+    sequence have distinct positions; T may be 0 and is at most 128.
+    """
+
+    token_ids: Tensor
+    positions: Tensor
+    sequences: Tensor
+
+
+@dataclass(frozen=True)
+class BlockTables:
+    """Page ids per sequence: per CacheGroup int [B, width], and how many entries count, int [B, 7].
+
+    Position p lies in page `table[(p // tokens_per_page) % count]`; entries beyond the count are never read.
+    """
+
+    tables: tuple[Tensor, ...]
+    counts: Tensor
+
+
+@dataclass(frozen=True)
+class CachePools:
+    """All cache state of a rank: one float32 pool [layers, pages, rows_per_page, width] per CacheGroup.
+
+    `mtp_kv` is the MTP layers' sliding-window pool, addressed with the ORI group's page ids. Pools may hold
+    anything (NaN too) where nothing was written. The pools' memory must stay where it is: flat views of it
+    are kept.
+    """
+
+    groups: tuple[Tensor, ...]
+    mtp_kv: Tensor
+
+    @classmethod
+    def zeros(cls, layout: CacheLayout, pages: Sequence[int]) -> "CachePools":
+        """Zero-filled pools with `pages[g]` pages in group g."""
+        groups = tuple(torch.zeros(group.pool_shape(pages[group.group])) for group in layout.groups)
+        return cls(groups, torch.zeros(layout.mtp_pool_shape(pages[CacheGroup.ORI])))
+
+    @cached_property
+    def flat(self) -> tuple[tuple[Tensor, ...], ...]:
+        """Per group and layer, the pool as rows: float32 [pages * rows_per_page, width], a view."""
+        return tuple(_flat_layers(pool) for pool in self.groups)
+
+    @cached_property
+    def flat_mtp(self) -> tuple[Tensor, ...]:
+        """Per MTP layer, the sliding-window pool as rows, a view."""
+        return _flat_layers(self.mtp_kv)
+
+
+def _flat_layers(pool: Tensor) -> tuple[Tensor, ...]:
+    return tuple(layer.flatten(0, 1) for layer in pool.unbind(0))
