@@ -1,0 +1,128 @@
+"""What a reader says about its input: what was read, repaired and lost, and where."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+InputFormat = Literal["chrome_trace", "strace_log", "requests", "manifest"]
+
+IssueKind = Literal[
+    "unterminated",
+    "gzip_truncated",
+    "commas_ignored",
+    "commas_missing",
+    "malformed",
+    "bad_line",
+    "glued_lines",
+    "invalid_utf8",
+    "bad_ts",
+    "bad_dur",
+    "unfinished",
+    "invalid_dur",
+    "zero_ts",
+    "missing_pid",
+    "unmatched_begin",
+    "unmatched_end",
+    "unknown_phase",
+    "torn_record",
+    "unsupported_version",
+    "out_of_range",
+    "attributes_cut",
+    "truncated_names",
+    "old_root_name",
+    "logger_drops",
+    "duplicate_record",
+    "bad_request",
+    "rank_conflict",
+    "fragments_differ",
+]
+
+ISSUE_TEXT: dict[IssueKind, str] = {
+    "unterminated": "the file ends before its closing bracket",
+    "gzip_truncated": "the compressed stream ends before its end marker",
+    "commas_ignored": "stray commas were ignored",
+    "commas_missing": "commas missing between events were supplied",
+    "malformed": "events that are no JSON",
+    "bad_line": "lines that are no JSON",
+    "glued_lines": "lines that hold more than one object",
+    "invalid_utf8": "events or lines whose bytes are not UTF-8",
+    "bad_ts": "events whose ts is no number",
+    "bad_dur": "events whose dur is no number",
+    "unfinished": "spans without an end (dur -1)",
+    "invalid_dur": "spans with a negative duration",
+    "zero_ts": "events at time 0 although the others start more than a day later",
+    "missing_pid": "events without pid or tid",
+    "unmatched_begin": "begin events without an end",
+    "unmatched_end": "end events without a begin",
+    "unknown_phase": "events of other phases (counters, flows, ...)",
+    "torn_record": "records torn by another writer",
+    "unsupported_version": "records of an unknown version",
+    "out_of_range": "records with a number beyond 64 bits",
+    "attributes_cut": "records whose attributes are incomplete",
+    "truncated_names": "names the runtime cut to its limit (they end in ~)",
+    "old_root_name": "roots named simpler_run by an older runtime, read as chip.run",
+    "logger_drops": "records the runtime's logger says it dropped",
+    "duplicate_record": "records that another file of the run already holds",
+    "bad_request": "request records that cannot be used",
+    "rank_conflict": "processes that claim a rank already taken",
+    "fragments_differ": "events in the fragments that the merged trace does not hold",
+}
+
+
+class LoadIssue(msgspec.Struct, frozen=True):
+    """One kind of peculiarity: how often, how many records it cost, and where it was met first."""
+
+    kind: IssueKind
+    count: int
+    lost: int
+    where: str
+
+    @property
+    def text(self) -> str:
+        """The kind in words."""
+        return ISSUE_TEXT[self.kind]
+
+
+class LoadReport(msgspec.Struct, frozen=True):
+    """What one file gave. `records` were found, `parsed` of them could be read."""
+
+    path: str
+    format: InputFormat
+    records: int
+    parsed: int
+    issues: list[LoadIssue]
+
+    @property
+    def lost(self) -> int:
+        """Records this file held that no figure contains."""
+        return sum(issue.lost for issue in self.issues)
+
+    def count(self, kind: IssueKind) -> int:
+        """How often `kind` was met."""
+        return sum(issue.count for issue in self.issues if issue.kind == kind)
+
+
+class IssueCounter:
+    """Counts issues while a reader works; keeps where each kind was met first."""
+
+    def __init__(self) -> None:
+        self._counts: dict[IssueKind, int] = {}
+        self._lost: dict[IssueKind, int] = {}
+        self._where: dict[IssueKind, str] = {}
+
+    def add(self, kind: IssueKind, where: str = "", *, count: int = 1, lost: int = 0) -> None:
+        """Count one more of `kind`; `lost` is the number of records it costs."""
+        if count == 0:
+            return
+        self._counts[kind] = self._counts.get(kind, 0) + count
+        self._lost[kind] = self._lost.get(kind, 0) + lost
+        self._where.setdefault(kind, where)
+
+    def issues(self) -> list[LoadIssue]:
+        """Everything counted so far, in the order it was first met."""
+        return [
+            LoadIssue(kind=kind, count=count, lost=self._lost[kind], where=self._where[kind])
+            for kind, count in self._counts.items()
+        ]

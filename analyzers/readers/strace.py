@@ -1,0 +1,223 @@
+"""STRACE logs of the runtime (formats.md, section 1): records anywhere in any text, torn or glued."""
+
+from __future__ import annotations
+
+import bisect
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+
+from analyzers.readers.load import IssueCounter, IssueKind, LoadReport
+from analyzers.spans import ABSENT, INT64_MAX, Clock, Lane, Source, SpanTable, SpanTableBuilder, as_id
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_HEAD = re.compile(r"\[STRACE\][ \t]+v=(?P<version>\d+)")
+# Brackets inside values are percent-encoded, so a record runs up to the next "[" or the line end.
+_RECORD = re.compile(
+    r"\[STRACE\][ \t]+v=1[ \t]+pid=(?P<pid>\d+)[ \t]+tid=(?P<tid>\d+)[ \t]+inv=(?P<inv>\d+)"
+    r"[ \t]+hid=(?P<hid>[0-9a-fA-F]+)[ \t]+depth=(?P<depth>\d+)[ \t]+name=(?P<name>[^\s\[\]]+)"
+    r"[ \t]+ts=(?P<ts>-?\d+)[ \t]+dur=(?P<dur>-?\d+)(?=[\s\[]|$)(?P<attributes>[^\[\r\n]*)",
+    re.ASCII,
+)
+_ATTRIBUTE = re.compile(r"[A-Za-z_][\w.]*=\S*", re.ASCII)
+_ANCHOR = re.compile(
+    r"\[CLOCK_ANCHOR\][ \t]+v=1[ \t]+pid=(\d+)[ \t]+mono_ns=(\d+)[ \t]+wall_ns=(\d+)", re.ASCII
+)
+_READY = re.compile(r"\[chip_process pid=(\d+) dev=(\d+)\] ready", re.ASCII)
+_DROPS = re.compile(r"\[HOSTLOG_DROPS\](?P<text>[^\r\n]*)")
+_DROP_COUNT = re.compile(
+    r"(?:drop\w*|count|lost)\s*[=:]\s*(\d+)|(\d+)\s+(?:record|line|message|drop)", re.IGNORECASE
+)
+
+_LONGEST_INTEGER = 20
+"""Digits of 2**64 - 1; a longer run of digits is no number of this format."""
+
+OLD_ROOT = "simpler_run"
+ROOT = "chip.run"
+INVOCATION_FAMILIES = frozenset({"chip", "core", "unknown"})
+"""Families whose spans belong to an invocation; the inv field of node and ext spans means something else."""
+
+
+@dataclass(frozen=True)
+class ClockAnchor:
+    """One process's mapping from CLOCK_MONOTONIC to wall time: wall = wall_ns + (t - mono_ns)."""
+
+    pid: int
+    mono_ns: int
+    wall_ns: int
+
+
+@dataclass(frozen=True)
+class StraceLog:
+    """One STRACE log. Ranks are not yet assigned: `analyzers.readers.ranks` does that."""
+
+    spans: SpanTable
+    invalid: SpanTable
+    """Spans with a negative duration: kept for the lifecycle check, in no statistic."""
+    anchors: dict[int, ClockAnchor]
+    ready_devices: dict[int, int]
+    """pid -> device number, from the ready lines."""
+    report: LoadReport
+
+
+def family(name: str) -> str:
+    """The producer of a span by the first word of its name: chip, node, core, ext or unknown."""
+    word = name.split(".", 1)[0]
+    if word in ("chip", "core", "ext", "node"):
+        return word
+    return "node" if word in ("network1", "network2", "network3") else "unknown"
+
+
+def read_strace(data: bytes, path: str) -> StraceLog:
+    """Read one log. Loss is record heads minus parsed records; the report says where each was met first.
+
+    Never fails: bytes that are no record are skipped.
+    """
+    issues = IssueCounter()
+    text = _decode(data, issues)
+    lines = _LineNumbers(text)
+    spans = SpanTableBuilder(Source.STRACE)
+    invalid = SpanTableBuilder(Source.STRACE)
+    parsed = 0
+    readable: set[int] = set()
+    for match in _RECORD.finditer(text):
+        if _longest_integer(match) > _LONGEST_INTEGER or not _fits(match):
+            readable.add(match.start())
+            issues.add("out_of_range", f"line {lines.at(match.start())}", lost=1)
+            continue
+        readable.add(match.start())
+        parsed += 1
+        negative = int(match["dur"]) < 0
+        if negative:
+            issues.add("invalid_dur", f"line {lines.at(match.start())}", lost=1)
+        _append(invalid if negative else spans, match, path, issues, lines)
+    heads = 0
+    for head in _HEAD.finditer(text):
+        heads += 1
+        if head.start() not in readable:
+            kind: IssueKind = "torn_record" if head["version"] == "1" else "unsupported_version"
+            issues.add(kind, f"line {lines.at(head.start())}", lost=1)
+    _count_drops(text, issues, lines)
+    return StraceLog(
+        spans=spans.build(),
+        invalid=invalid.build(),
+        anchors=_anchors(text),
+        ready_devices={
+            int(pid): int(device) for pid, device in _READY.findall(text) if len(pid) + len(device) < 19
+        },
+        report=LoadReport(
+            path=path, format="strace_log", records=heads, parsed=parsed, issues=issues.issues()
+        ),
+    )
+
+
+def _decode(data: bytes, issues: IssueCounter) -> str:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode(errors="replace")
+        bad_lines = [number for number, line in enumerate(text.split("\n"), 1) if "\ufffd" in line]
+        issues.add("invalid_utf8", f"line {bad_lines[0]}", count=len(bad_lines))
+    return _ANSI.sub("", text)
+
+
+def _longest_integer(match: re.Match[str]) -> int:
+    return max(len(match[field].lstrip("-")) for field in ("pid", "tid", "inv", "depth", "ts", "dur"))
+
+
+def _fits(match: re.Match[str]) -> bool:
+    start, duration = int(match["ts"]), int(match["dur"])
+    return (
+        max(abs(start), abs(duration), abs(start + duration)) <= INT64_MAX
+        and max(int(match["pid"]), int(match["tid"]), int(match["depth"])) <= INT64_MAX
+        and int(match["inv"]) < 2**64
+        and len(match["hid"]) <= 16
+    )
+
+
+def _append(
+    builder: SpanTableBuilder, match: re.Match[str], path: str, issues: IssueCounter, lines: _LineNumbers
+) -> None:
+    name = unquote(match["name"])
+    if name.endswith("~"):
+        issues.add("truncated_names", f"line {lines.at(match.start())}")
+    if name == OLD_ROOT or name.startswith(OLD_ROOT + "."):
+        name = ROOT + name.removeprefix(OLD_ROOT)
+        issues.add("old_root_name", f"line {lines.at(match.start())}")
+    attributes, complete = _attributes(match["attributes"])
+    if not complete:
+        issues.add("attributes_cut", f"line {lines.at(match.start())}")
+    category = family(name)
+    invocation = as_id(int(match["inv"]))
+    builder.append(
+        name,
+        int(match["ts"]),
+        int(match["dur"]),
+        Lane(path, int(match["pid"]), int(match["tid"])),
+        clock=Clock.DEVICE if attributes.get("clk") == "dev" else Clock.HOST,
+        category=category,
+        hid=match["hid"].lower().lstrip("0"),
+        step_id=as_id(attributes.get("step_id")),
+        slot=as_id(attributes.get("slot_id")),
+        dispatch_id=as_id(attributes.get("dispatch_id")),
+        invocation=invocation if category in INVOCATION_FAMILIES else ABSENT,
+        generation=as_id(attributes.get("generation")),
+        run_id=as_id(attributes.get("run_id")),
+        run_epoch=as_id(attributes.get("run_epoch")),
+        worker_id=as_id(attributes.get("worker_id")),
+        depth=int(match["depth"]),
+        arguments=attributes,
+    )
+
+
+def _attributes(text: str) -> tuple[dict[str, Any], bool]:
+    """The k=v words of `text`, and whether every word was one."""
+    attributes: dict[str, Any] = {}
+    for word in text.split():
+        if not _ATTRIBUTE.fullmatch(word):
+            return attributes, False
+        key, _, value = word.partition("=")
+        decoded = unquote(value)
+        number = decoded.removeprefix("-")
+        is_integer = number.isascii() and number.isdecimal() and len(number) <= _LONGEST_INTEGER
+        attributes[key] = int(decoded) if is_integer else decoded
+    return attributes, True
+
+
+def _anchors(text: str) -> dict[int, ClockAnchor]:
+    """The last anchor of each process: a process that logs several has re-anchored."""
+    return {
+        int(pid): ClockAnchor(int(pid), int(mono), int(wall))
+        for pid, mono, wall in _ANCHOR.findall(text)
+        if max(len(pid), len(mono), len(wall)) <= _LONGEST_INTEGER
+    }
+
+
+def _count_drops(text: str, issues: IssueCounter, lines: _LineNumbers) -> None:
+    for match in _DROPS.finditer(text):
+        found = _DROP_COUNT.search(match["text"])
+        digits = (found[1] or found[2]) if found else "1"
+        # A drop line without a readable number still proves that at least one record is missing.
+        dropped = int(digits) if len(digits) <= _LONGEST_INTEGER else 1
+        issues.add("logger_drops", f"line {lines.at(match.start())}", count=dropped, lost=dropped)
+
+
+class _LineNumbers:
+    """Line numbers of offsets; the line index is built when the first one is asked for."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._starts: list[int] | None = None
+
+    def at(self, offset: int) -> int:
+        if self._starts is None:
+            self._starts = [match.end() for match in re.finditer("\n", self._text)]
+        return bisect.bisect_right(self._starts, offset) + 1
+
+
+def roots(spans: SpanTable) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """Rows of the `chip.run` roots: one a rank's run."""
+    return np.flatnonzero(spans.named(ROOT) & (spans.clock == Clock.HOST))
