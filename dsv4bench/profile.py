@@ -1,0 +1,306 @@
+"""Benchmark profiles: typed records of `profiles/*.toml`, with overrides, resolved and checked before a run.
+
+Every problem is a UsageError that names the key, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from dsv4bench.errors import UsageError
+from dsv4bench.tracing.settings import Level, parse_levels
+
+SCHEMA_VERSION = 1
+TRACE_OFF = "off"
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+CountOrZero = Annotated[int, msgspec.Meta(ge=0)]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One table of a profile."""
+
+
+class ModelSection(_Section, frozen=True):
+    """`[model]`: which DeepSeek-V4 is built, and what its weights hold."""
+
+    preset: Text = "tiny"
+    seed: CountOrZero = 0
+    weights: Literal["bigram", "random"] = "bigram"
+
+
+class EngineSection(_Section, frozen=True):
+    """`[engine]`: ranks, pipeline depth, batch and lengths."""
+
+    backend: Literal["torch"] = "torch"
+    ranks: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
+    depth: Annotated[int, msgspec.Meta(ge=1, le=2)] = 2
+    """Dispatches in flight."""
+    mtp: Annotated[int, msgspec.Meta(ge=0, le=1)] = 1
+    """Speculative tokens a step."""
+    requests_per_rank: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    """Rows of a rank's decode batch."""
+    max_model_len: Annotated[int, msgspec.Meta(ge=2, le=1_048_576)] = 512
+    """Most tokens of one request, prompt and output together."""
+    prefill_tokens: Annotated[int, msgspec.Meta(ge=1, le=8192)] = 1024
+    """Most prompt tokens of a rank in one prefill step."""
+    exchange: Literal["shared-memory", "torch-distributed"] = "shared-memory"
+    dispatch_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    reset_windows: bool = False
+    """Whether the communication windows are reset between requests."""
+
+
+class LoadSection(_Section, frozen=True):
+    """`[load]`: what is asked of the engine. Either `prompts` or `prompt_tokens` is set."""
+
+    requests: Count
+    output_tokens: Count
+    prompts: Annotated[list[Text], msgspec.Meta(min_length=1)] | None = None
+    """Used round robin."""
+    prompt_tokens: Count | None = None
+    """Length of synthetic prompts, drawn from the model's seed."""
+    ignore_eos: bool = True
+    warmup_batches: CountOrZero = 1
+    warmup_output_tokens: Count = 4
+
+
+class TraceSection(_Section, frozen=True):
+    """`[trace]`: what is recorded."""
+
+    sa_profile: Text = "verbose"
+    """A comma list of levels, or `off`."""
+    strace: bool = True
+
+    @property
+    def levels(self) -> frozenset[Level] | None:
+        """The levels the span recorder keeps; None when it is off."""
+        return (
+            None
+            if self.sa_profile == TRACE_OFF
+            else parse_levels(self.sa_profile, source='trace.sa_profile ("off" for none)')
+        )
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One benchmark: a model, an engine, a load and what is traced."""
+
+    name: Text
+    description: str = ""
+    schema_version: int = SCHEMA_VERSION
+    model: ModelSection = ModelSection()
+    engine: EngineSection = EngineSection()
+    load: LoadSection
+    trace: TraceSection = TraceSection()
+
+
+_SECTIONS: dict[str, type[_Section]] = {
+    "model": ModelSection,
+    "engine": EngineSection,
+    "load": LoadSection,
+    "trace": TraceSection,
+}
+_HEADER = ("name", "description", "schema_version")
+
+
+def list_profiles() -> list[Profile]:
+    """Return the shipped profiles, by name."""
+    return [load_profile(name) for name in _shipped()]
+
+
+def load_profile(name_or_path: str, overrides: Sequence[str] = ()) -> Profile:
+    """Resolve a shipped profile or a `.toml` file with `section.key=value` overrides applied in order.
+
+    A value is read as TOML, else as a string. Overriding one of `load.prompts` and `load.prompt_tokens`
+    unsets the other. Raises UsageError for an unknown name or key, a value that is not allowed, or lengths
+    that do not fit.
+    """
+    source, document = _read(name_or_path)
+    for override in overrides:
+        _apply(document, override)
+    profile = _convert(document, source)
+    _check_together(profile, source)
+    return profile
+
+
+def profile_as_dict(profile: Profile) -> dict[str, Any]:
+    """Return the resolved profile as plain data, for the manifest; an unset key is None."""
+    plain: dict[str, Any] = msgspec.to_builtins(profile)
+    return plain
+
+
+def profile_as_toml(profile: Profile) -> str:
+    """Return the resolved profile as TOML that `load_profile` reads back."""
+    document = profile_as_dict(profile)
+    lines = [f"{key} = {_toml_value(document[key])}" for key in _HEADER]
+    for section in _SECTIONS:
+        lines += ["", f"[{section}]"]
+        lines += [
+            f"{key} = {_toml_value(value)}" for key, value in document[section].items() if value is not None
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _shipped() -> list[str]:
+    files = resources.files("profiles").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def _read(name_or_path: str) -> tuple[str, dict[str, Any]]:
+    is_path = name_or_path.endswith(".toml") or "/" in name_or_path
+    if not is_path and name_or_path not in _shipped():
+        raise UsageError(
+            f"unknown profile {name_or_path!r}{_nearest(name_or_path, _shipped())}; "
+            f"known: {', '.join(_shipped())}, or the path of a .toml file"
+        )
+    try:
+        if is_path:
+            text = Path(name_or_path).read_text(encoding="utf-8")
+        else:
+            text = (resources.files("profiles") / f"{name_or_path}.toml").read_text(encoding="utf-8")
+        return f"profile {name_or_path}", tomllib.loads(text)
+    except OSError as error:
+        raise UsageError(f"cannot read profile {name_or_path}: {error.strerror}") from error
+    except ValueError as error:  # TOML syntax or text encoding
+        raise UsageError(f"profile {name_or_path} is not valid TOML: {error}") from error
+
+
+def _apply(document: dict[str, Any], override: str) -> None:
+    name, equals, text = override.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not (equals and dot and key):
+        raise UsageError(f"--set {override!r}: write section.key=value, for example engine.depth=1")
+    source = f"--set {override}"
+    _check_key(source, key, section)
+    table = document.setdefault(section, {})
+    if not isinstance(table, dict):
+        return  # the profile itself is wrong there, and conversion says so
+    table[key] = _override_value(text.strip())
+    if section == "load" and key in ("prompts", "prompt_tokens"):
+        table.pop("prompt_tokens" if key == "prompts" else "prompts", None)
+
+
+def _override_value(text: str) -> Any:
+    try:
+        document = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return document["value"] if len(document) == 1 else text
+
+
+def _convert(document: Mapping[str, Any], source: str) -> Profile:
+    """Build the profile key by key, so that each problem names its key, its value and what is allowed."""
+    known = (*_HEADER, *_SECTIONS)
+    for key in document:
+        if key not in known:
+            raise UsageError(
+                f"{source}: unknown key {key!r}{_nearest(key, known)}; known: {', '.join(known)}"
+            )
+    version = document.get("schema_version", SCHEMA_VERSION)
+    if version != SCHEMA_VERSION:
+        raise UsageError(f"{source}: schema_version = {version!r}; this version reads {SCHEMA_VERSION}")
+    sections: dict[str, Any] = {
+        section: _convert_section(document.get(section, {}), section, source) for section in _SECTIONS
+    }
+    return Profile(
+        name=_value(source, "name", document.get("name"), Text),
+        description=_value(source, "description", document.get("description", ""), str),
+        **sections,
+    )
+
+
+def _convert_section(table: Any, section: str, source: str) -> _Section:
+    if not isinstance(table, dict):
+        raise UsageError(f"{source}: {section} = {table!r}: expected a table [{section}]")
+    record = _SECTIONS[section]
+    hints = get_type_hints(record, include_extras=True)
+    for key in table:
+        _check_key(source, key, section)
+    for field in msgspec.structs.fields(record):
+        if field.required and field.name not in table:
+            raise UsageError(
+                f"{source}: {section}.{field.name} is missing: expected {_allowed(hints[field.name])}"
+            )
+    return record(
+        **{key: _value(source, f"{section}.{key}", value, hints[key]) for key, value in table.items()}
+    )
+
+
+def _check_key(source: str, key: str, section: str) -> None:
+    if section not in _SECTIONS:
+        raise UsageError(
+            f"{source}: unknown section {section!r}{_nearest(section, _SECTIONS)}; "
+            f"known: {', '.join(_SECTIONS)}"
+        )
+    known = _SECTIONS[section].__struct_fields__
+    if key not in known:
+        raise UsageError(
+            f"{source}: unknown key {key!r} in [{section}]{_nearest(key, known)}; known: {', '.join(known)}"
+        )
+
+
+def _value(source: str, name: str, value: Any, hint: Any) -> Any:
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{source}: {name} = {value!r}: expected {_allowed(hint)}") from error
+
+
+def _allowed(hint: Any) -> str:
+    """Say in words what a type hint of a profile key allows."""
+    arguments = get_args(hint)
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(json.dumps(choice) for choice in arguments)
+    if type(None) in arguments:
+        return _allowed(next(argument for argument in arguments if argument is not type(None)))
+    if get_origin(hint) is Annotated:
+        limits = arguments[1]
+        if limits.le is not None:
+            return f"a whole number from {limits.ge} to {limits.le}"
+        if limits.ge is not None:
+            return f"a whole number of at least {limits.ge}"
+        if limits.gt is not None:
+            return f"a number above {limits.gt}"
+        return (
+            "a non-empty list of non-empty strings"
+            if get_origin(arguments[0]) is list
+            else "a non-empty string"
+        )
+    return "true or false" if hint is bool else "a string"
+
+
+def _check_together(profile: Profile, source: str) -> None:
+    """Check what no key can say alone: the kind of prompts, the trace levels, and that lengths fit."""
+    load, engine = profile.load, profile.engine
+    _ = profile.trace.levels  # raises for an unknown level
+    if (load.prompts is None) == (load.prompt_tokens is None):
+        given = "neither is" if load.prompts is None else "both are"
+        raise UsageError(f"{source}: set either load.prompts or load.prompt_tokens; {given} set")
+    for key in ("output_tokens", "warmup_output_tokens"):
+        # A prompt given as text has at least one token; its true length is known to the tokenizer only.
+        prompt_tokens = load.prompt_tokens or 1
+        needed = prompt_tokens + getattr(load, key) + engine.mtp
+        if needed > engine.max_model_len:
+            raise UsageError(
+                f"{source}: a prompt of {prompt_tokens} tokens, load.{key} = {getattr(load, key)} and "
+                f"engine.mtp = {engine.mtp} need {needed} positions, but engine.max_model_len = "
+                f"{engine.max_model_len}; raise it or shorten the request"
+            )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    matches = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""
+
+
+def _toml_value(value: Any) -> str:
+    """Write a string, number, boolean or list of strings; JSON and TOML agree on these but for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
