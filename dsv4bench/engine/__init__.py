@@ -1,0 +1,1 @@
+"""The asynchronous decode engine: requests, scheduler, lanes, slots, tickets."""

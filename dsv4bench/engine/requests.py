@@ -1,0 +1,91 @@
+"""Requests: what a client asks for, and what the engine knows of each while it runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+FinishReason = Literal["length", "stop", "cancelled", "error"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One generation request. Greedy; `max_tokens` counts output tokens.
+
+    `injected_drafts` is a developer hook: entry p, where it is not negative, replaces the drafter's token for
+    position p (prompt included).
+    """
+
+    request_id: str
+    prompt_token_ids: Sequence[int]
+    max_tokens: int
+    ignore_eos: bool = True
+    injected_drafts: Sequence[int] | None = None
+
+
+class RequestHandle:
+    """The client's side of a request: filled by the engine, read by anyone.
+
+    `token_times_ns[i]` is when `token_ids[i]` was published (int64 ns, CLOCK_MONOTONIC). `steps`, `accepted` and
+    `proposed` count the decode steps whose tokens were kept; `discarded` the tokens that the last of them committed
+    beyond the request's end: 1 + steps + accepted = tokens + discarded.
+    """
+
+    def __init__(self, request: Request, send_ns: int) -> None:
+        self.request = request
+        self.send_ns = send_ns
+        self.rank: int | None = None
+        self.token_ids: list[int] = []
+        self.token_times_ns: list[int] = []
+        self.steps = 0
+        self.accepted = 0
+        self.proposed = 0
+        self.discarded = 0
+        self.finish_reason: FinishReason | None = None
+        self.error: BaseException | None = None
+        self._finished = threading.Event()
+
+    def publish(self, token_ids: Sequence[int], now_ns: int) -> None:
+        """Add tokens that arrived together."""
+        self.token_ids.extend(token_ids)
+        self.token_times_ns.extend([now_ns] * len(token_ids))
+
+    def finish(self, reason: FinishReason, error: BaseException | None = None) -> None:
+        """End the request; the first end counts."""
+        if self.finish_reason is None:
+            self.finish_reason = reason
+            self.error = error
+            self._finished.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; False when `timeout` seconds passed first."""
+        return self._finished.wait(timeout)
+
+
+@dataclass
+class ActiveRequest:
+    """A request that holds device resources: a state slot with its generation, and pages in every cache group."""
+
+    handle: RequestHandle
+    rank: int
+    state_slot: int
+    generation: int
+    blocks: tuple[NDArray[np.int32], ...]
+    prefilled: int = 0
+    decoding: bool = False
+    pending_steps: int = field(default=0)
+
+    @property
+    def request(self) -> Request:
+        """What the client asked for."""
+        return self.handle.request
+
+    @property
+    def finished(self) -> bool:
+        """Whether its tokens are complete; pending steps may still hold its pages."""
+        return self.handle.finish_reason is not None

@@ -1,0 +1,246 @@
+"""The model runner: turns steps into dispatches of the DeepSeek-V4 programs and reads their outputs back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsv4bench.cache.layout import CacheGroup, CacheLayout
+from dsv4bench.engine.prefill import PrefillBuffers
+from dsv4bench.engine.requests import ActiveRequest
+from dsv4bench.engine.slots import SLOTS, DecodeSlot, SlotPool
+from dsv4bench.engine.steps import DecodeOutput, DecodeStep, PrefillOutput, PrefillStep
+from dsv4bench.engine.tickets import Ticket
+from dsv4bench.model.config import ModelConfig
+from dsv4bench.tracing.recorder import Recorder
+from dsv4bench.worker.program_specs import MTP_PREFILL, PREFILL, decode_program
+from dsv4bench.worker.protocol import Argument, StackedDeviceTensor, Worker
+from dsv4bench.worker.task_args import NO_OVERRIDE, PREFILL_TILE, DeviceState, Pools, StateField, values
+
+
+@dataclass(frozen=True)
+class PreparedDecode:
+    """A step whose inputs lie in its slot."""
+
+    step: DecodeStep
+    slot: DecodeSlot
+
+
+@dataclass(frozen=True)
+class DispatchedDecode:
+    """A step in flight."""
+
+    step: DecodeStep
+    slot: DecodeSlot
+    ticket: Ticket
+
+
+class ModelRunner:
+    """Owns cache pools, device state, slots and prefill buffers for the life of the worker.
+
+    Each method belongs to one lane: `prepare_decode` (prepare), `dispatch_decode` and `execute_prefill` (device),
+    `reclaim_decode` (output).
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        config: ModelConfig,
+        layout: CacheLayout,
+        recorder: Recorder,
+        *,
+        requests_per_rank: int,
+        prefill_tokens: int,
+        speculative_tokens: int,
+    ) -> None:
+        self._worker = worker
+        self._recorder = recorder
+        self._program = decode_program(speculative_tokens)
+        self._speculative = speculative_tokens > 0
+        ranks = worker.ranks
+        self._slots = [
+            DecodeSlot(index, worker.alloc_host, layout, ranks, requests_per_rank, speculative_tokens + 1)
+            for index in range(SLOTS)
+        ]
+        self.slot_pool = SlotPool(self._slots)
+        self._prefill = PrefillBuffers(worker.alloc_host, layout, ranks, requests_per_rank, prefill_tokens)
+        self._pools = self._allocate_pools(layout, requests_per_rank)
+        self._state = self._allocate_state(config, layout, requests_per_rank)
+        self._override_row = np.empty(self._override_width, np.int32)
+        self._overridden: set[tuple[int, int]] = set()
+
+    # Prepare lane
+
+    def prepare_decode(self, step: DecodeStep) -> PreparedDecode | None:
+        """Take the step's slot and pack its inputs; None once the engine is closing."""
+        step_id, buffer_slot = step.step_id, step.slot
+        slot = self.slot_pool.take(step)
+        if slot is None:
+            return None
+        with (
+            self._recorder.span(
+                "WorkerProcess.prepare_decode", "worker", step_id=step_id, buffer_slot=buffer_slot
+            ),
+            self._recorder.span(
+                "PyptoExecutor.prepare_decode", "executor", step_id=step_id, buffer_slot=buffer_slot
+            ),
+            self._recorder.span(
+                "DeepSeekV4ModelRunner.decode.prepare_early",
+                "executor",
+                level="verbose",
+                step_id=step_id,
+                buffer_slot=buffer_slot,
+            ),
+        ):
+            try:
+                slot.pack(step)
+            except BaseException:
+                self.slot_pool.release(step)
+                raise
+        return PreparedDecode(step, slot)
+
+    # Device lane
+
+    def dispatch_decode(self, prepared: PreparedDecode) -> DispatchedDecode:
+        """Submit a prepared step; does not wait for it."""
+        step, slot = prepared.step, prepared.slot
+        step_id, buffer_slot = step.step_id, step.slot
+        with (
+            self._recorder.span(
+                "WorkerProcess.dispatch_decode", "worker", step_id=step_id, buffer_slot=buffer_slot
+            ),
+            self._recorder.span(
+                "PyptoExecutor.dispatch_prepared_decode", "executor", step_id=step_id, buffer_slot=buffer_slot
+            ),
+            self._recorder.span(
+                "DeepSeekV4ModelRunner.decode.l3_dispatch",
+                "executor",
+                level="verbose",
+                step_id=step_id,
+                buffer_slot=buffer_slot,
+            ),
+        ):
+            arguments: list[Argument] = [
+                *values(slot.args),
+                *values(slot.buffers.tables),
+                *values(self._state),
+                *values(self._pools),
+            ]
+            try:
+                ticket = Ticket.submit(
+                    self._worker,
+                    self._program,
+                    arguments,
+                    self._recorder,
+                    {"step_id": step_id, "slot": buffer_slot},
+                    slot_id=buffer_slot,
+                    generation=slot.generation,
+                )
+            except BaseException:
+                self.slot_pool.release(step)
+                raise
+        return DispatchedDecode(step, slot, ticket)
+
+    def execute_prefill(self, step: PrefillStep) -> PrefillOutput:
+        """Run a prefill step to its end, MTP prefill included where a prompt ends."""
+        batch_size = sum(map(len, step.chunks))
+        with (
+            self._recorder.span("WorkerProcess.execute_step", "worker", batch_size=batch_size),
+            self._recorder.span("PyptoExecutor.batch_prefill", "executor", batch_size=batch_size),
+        ):
+            self._prefill.pack(step)
+            terminal = [chunk.request for chunks in step.chunks for chunk in chunks if chunk.terminal]
+            for request in terminal:
+                self._upload_injected_drafts(request)
+            self._run_blocking(PREFILL, [*values(self._prefill.args)], self._prefill.tiles)
+            if terminal and self._speculative:
+                self._run_blocking(MTP_PREFILL, [*values(self._prefill.mtp_args)], self._prefill.mtp_tiles)
+            return self._prefill.read()
+
+    # Output lane
+
+    def reclaim_decode(self, dispatched: DispatchedDecode) -> DecodeOutput:
+        """Wait for a step, read its outputs, and free its slot, also when it failed."""
+        step = dispatched.step
+        step_id = step.step_id
+        try:
+            with (
+                self._recorder.span("WorkerProcess.reclaim_decode", "worker", step_id=step_id),
+                self._recorder.span("PyptoExecutor.reclaim_prepared_decode", "executor", step_id=step_id),
+            ):
+                dispatched.ticket.wait()
+                with self._recorder.span(
+                    "DeepSeekV4ModelRunner.decode.mtp_reclaim", "executor", level="verbose", step_id=step_id
+                ):
+                    return dispatched.slot.read()
+        finally:
+            self.slot_pool.release(step)
+
+    def release_unsubmitted(self, prepared: PreparedDecode) -> None:
+        """Free the slot of a step that will not be dispatched."""
+        self.slot_pool.release(prepared.step)
+
+    def _run_blocking(self, program: str, arguments: list[Argument], tiles: int) -> None:
+        with (
+            self._recorder.span(program, "kernel", level="kernel"),
+            self._recorder.span(f"{program}.worker_run", "kernel", level="kernel") as span,
+        ):
+            handle = self._worker.run(
+                program,
+                [
+                    *arguments,
+                    *values(self._prefill.buffers.tables),
+                    *values(self._state),
+                    *values(self._pools),
+                    tiles,
+                ],
+            )
+            span.args["dispatch_id"] = handle.dispatch_id
+
+    def _allocate_pools(self, layout: CacheLayout, requests_per_rank: int) -> Pools[StackedDeviceTensor]:
+        pages = [group.blocks_for(layout.max_model_len) * requests_per_rank for group in layout.groups]
+        shapes = [group.pool_shape(count) for group, count in zip(layout.groups, pages, strict=True)]
+        shapes.append(layout.mtp_pool_shape(pages[CacheGroup.ORI]))
+        # Not filled: entries are addressed by position and only read where they were written.
+        return Pools(*(self._stacked(shape, "float32", None) for shape in shapes))
+
+    def _allocate_state(
+        self, config: ModelConfig, layout: CacheLayout, slots: int
+    ) -> DeviceState[StackedDeviceTensor]:
+        streams = (config.hc_mult, config.hidden_size)
+        self._override_width = layout.max_model_len
+        return DeviceState(
+            integers=self._stacked((slots, len(StateField)), "int64", 0),
+            hidden=self._stacked((slots, *streams), "float32", 0),
+            prefill_hidden=self._stacked((slots, PREFILL_TILE, *streams), "float32", 0),
+            draft_override=self._stacked((slots, self._override_width), "int32", NO_OVERRIDE),
+        )
+
+    def _stacked(self, shape: tuple[int, ...], dtype: str, fill: int | None) -> StackedDeviceTensor:
+        init = None if fill is None else np.full(shape, fill, dtype)
+        return StackedDeviceTensor(
+            tuple(
+                self._worker.alloc_tensor(shape, dtype, init=init, worker_id=rank)
+                for rank in range(self._worker.ranks)
+            )
+        )
+
+    def _upload_injected_drafts(self, request: ActiveRequest) -> None:
+        """Set the request's row of the draft overrides; a row nobody injected into is already empty."""
+        owner = (request.rank, request.state_slot)
+        injected = request.request.injected_drafts
+        if injected is None and owner not in self._overridden:
+            return
+        row = self._override_row
+        row.fill(NO_OVERRIDE)
+        if injected is None:
+            self._overridden.discard(owner)
+        else:
+            count = min(len(injected), len(row))
+            row[:count] = injected[:count]
+            self._overridden.add(owner)
+        base = self._state.draft_override.shards[request.rank].pointer
+        self._worker.copy_to_offset(
+            base, request.state_slot * row.nbytes, row, row.nbytes, worker_id=request.rank
+        )

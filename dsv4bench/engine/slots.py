@@ -1,0 +1,130 @@
+"""The two ping-pong slots: each owns every host buffer that its step reads or writes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from dsv4bench.cache.layout import CacheLayout
+from dsv4bench.engine.requests import ActiveRequest
+from dsv4bench.engine.steps import DecodeOutput, DecodeStep
+from dsv4bench.worker.task_args import DecodeArgs, Tables
+
+Allocate = Callable[[tuple[int, ...], DTypeLike], NDArray[Any]]
+
+SLOTS = 2
+
+
+@dataclass
+class TableBuffers:
+    """Block tables in shared host memory, [ranks, B, width] a group; a row is rewritten when its owner changes."""
+
+    tables: Tables[NDArray[Any]]
+    _owners: dict[tuple[int, int], ActiveRequest] = field(default_factory=dict)
+
+    @classmethod
+    def allocate(cls, allocate: Allocate, layout: CacheLayout, ranks: int, rows: int) -> TableBuffers:
+        """Make buffers for `rows` requests a rank."""
+        groups = [allocate((ranks, rows, group.table_width), np.int32) for group in layout.groups]
+        block_counts = allocate((ranks, rows, len(groups)), np.int32)
+        return cls(Tables(*[*groups, block_counts]))
+
+    def fill_row(self, rank: int, row: int, request: ActiveRequest) -> None:
+        """Write the pages of `request` to a row."""
+        if self._owners.get((rank, row)) is request:
+            return
+        tables = self.tables
+        groups = (
+            tables.ori,
+            tables.cmp_c128,
+            tables.cmp_c4,
+            tables.idx,
+            tables.hca_state,
+            tables.csa_state,
+            tables.csa_inner_state,
+        )
+        for column, (table, blocks) in enumerate(zip(groups, request.blocks, strict=True)):
+            table[rank, row, : len(blocks)] = blocks
+            tables.block_counts[rank, row, column] = len(blocks)
+        self._owners[rank, row] = request
+
+
+class DecodeSlot:
+    """The buffers of one slot and who holds them.
+
+    `generation` counts the steps that used the slot; STRACE records carry it.
+    """
+
+    def __init__(
+        self, index: int, allocate: Allocate, layout: CacheLayout, ranks: int, rows: int, step_tokens: int
+    ) -> None:
+        self.index = index
+        self.generation = 0
+        self.buffers = TableBuffers.allocate(allocate, layout, ranks, rows)
+        self.args: DecodeArgs[NDArray[Any]] = DecodeArgs(
+            row_counts=allocate((ranks,), np.int32),
+            state_slots=allocate((ranks, rows), np.int32),
+            generations=allocate((ranks, rows), np.int64),
+            sampled_ids=allocate((ranks, rows, step_tokens), np.int32),
+            accepted_counts=allocate((ranks, rows), np.int32),
+            tail_positions=allocate((ranks, rows), np.int64),
+        )
+
+    def pack(self, step: DecodeStep) -> None:
+        """Fill the active prefix of every input for `step`."""
+        args = self.args
+        for rank, requests in enumerate(step.requests):
+            args.row_counts[rank] = len(requests)
+            for row, request in enumerate(requests):
+                args.state_slots[rank, row] = request.state_slot
+                args.generations[rank, row] = request.generation
+                self.buffers.fill_row(rank, row, request)
+
+    def read(self) -> DecodeOutput:
+        """Copy the outputs, so that the slot can be used again."""
+        return DecodeOutput(self.args.sampled_ids.copy(), self.args.accepted_counts.copy())
+
+
+class SlotPool:
+    """Hands the slots out: step N + 2 gets its slot only after step N was reclaimed."""
+
+    def __init__(self, slots: list[DecodeSlot]) -> None:
+        self._slots = slots
+        self._holder: list[int | None] = [None] * len(slots)
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def take(self, step: DecodeStep) -> DecodeSlot | None:
+        """Wait for the step's slot and take it; None once the pool is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._holder[step.slot] is None)
+            if self._closed:
+                return None
+            self._holder[step.slot] = step.step_id
+            slot = self._slots[step.slot]
+            slot.generation += 1
+            return slot
+
+    def release(self, step: DecodeStep) -> None:
+        """Give the step's slot back, after its outputs were read.
+
+        Raises:
+            RuntimeError: the slot is not held by this step.
+        """
+        with self._changed:
+            holder = self._holder[step.slot]
+            if holder != step.step_id:
+                raise RuntimeError(f"slot {step.slot} is held by step {holder}, not by step {step.step_id}")
+            self._holder[step.slot] = None
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wake whoever waits for a slot; none is handed out any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

@@ -1,0 +1,53 @@
+"""Names, entry points and content hashes of the DeepSeek-V4 programs. Imports no torch: the engine reads it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+import dsv4bench
+from dsv4bench.model.config import ModelConfig
+from dsv4bench.worker.messages import ProgramSpec
+
+PREFILL = "deepseek_v4_prefill"
+MTP_PREFILL = "deepseek_v4_mtp_prefill"
+DECODE = "deepseek_v4_decode"
+DECODE_MTP_FUSED = "deepseek_v4_decode_mtp_fused"
+
+_FUNCTIONS = {
+    PREFILL: "prefill",
+    MTP_PREFILL: "mtp_prefill",
+    DECODE: "decode",
+    DECODE_MTP_FUSED: "decode_mtp_fused",
+}
+
+SETUP = "dsv4bench.worker.programs:setup"
+
+
+class ProgramsSetup(msgspec.Struct, frozen=True):
+    """What `programs.setup` needs: the model and where its checkpoint lies."""
+
+    config: ModelConfig
+    checkpoint: str
+
+
+def decode_program(speculative_tokens: int) -> str:
+    """The decode program for K speculative tokens (0 or 1)."""
+    return DECODE_MTP_FUSED if speculative_tokens else DECODE
+
+
+def program_specs(config: ModelConfig) -> tuple[ProgramSpec, ...]:
+    """The four programs, each with a hash of its name, the model and the source it is made of."""
+    source = hashlib.sha256(msgspec.json.encode(config))
+    package = Path(dsv4bench.__file__).parent
+    for file in sorted(
+        [*package.glob("model/*.py"), *package.glob("cache/*.py"), package / "worker/programs.py"]
+    ):
+        source.update(file.read_bytes())
+    fingerprint = source.hexdigest()
+    return tuple(
+        ProgramSpec(name, function, hashlib.sha256(f"{name} {fingerprint}".encode()).hexdigest()[:16])
+        for name, function in _FUNCTIONS.items()
+    )

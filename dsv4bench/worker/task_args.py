@@ -1,0 +1,160 @@
+"""The arguments of each program, defined once for the engine (host arrays) and the ranks (tensors).
+
+Every field is stacked over ranks: row r of the leading dimension belongs to rank r. B is the decode batch of a rank
+(requests), K the number of speculative tokens, S = K + 1. A dispatch passes the fields in the order given here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+PREFILL_TILE = 128
+"""Rows of one prefill tile of a rank; also how many hidden rows before the end of a prompt MTP prefill reads."""
+
+NO_OVERRIDE = -1
+"""Entry of `DeviceState.draft_override` that leaves the drafter's own token."""
+
+TAIL_PLACEHOLDER = -1
+"""Entry of `MtpPrefillArgs.next_token_ids` that stands for the request's tail token, known on the device alone."""
+
+
+class StateField(IntEnum):
+    """Columns of `DeviceState.integers`."""
+
+    GENERATION = 0
+    TAIL_TOKEN = 1
+    TAIL_POSITION = 2
+    DRAFT = 3
+    COMMITTED = 4
+
+
+@dataclass(frozen=True)
+class Tables(Generic[T]):
+    """Block tables of the seven cache groups: int32 [ranks, B, width of the group], and how many entries count."""
+
+    ori: T
+    cmp_c128: T
+    cmp_c4: T
+    idx: T
+    hca_state: T
+    csa_state: T
+    csa_inner_state: T
+    block_counts: T
+    """int32 [ranks, B, 7]"""
+
+
+@dataclass(frozen=True)
+class DecodeArgs(Generic[T]):
+    """One slot of the decode programs. The first `row_counts[r]` rows of rank r are active."""
+
+    row_counts: T
+    """int32 [ranks]"""
+    state_slots: T
+    """int32 [ranks, B]: the device-state slot of each row"""
+    generations: T
+    """int64 [ranks, B]: a row whose slot holds another generation is left alone"""
+    sampled_ids: T
+    """int32 [ranks, B, S], output: the tokens committed, then undefined"""
+    accepted_counts: T
+    """int32 [ranks, B], output: how many tokens were committed (1..S), 0 for a row that was left alone"""
+    tail_positions: T
+    """int64 [ranks, B], output: T after the step (deepseek-v4.md, section 5)"""
+
+
+@dataclass(frozen=True)
+class PrefillArgs(Generic[T]):
+    """The prefill program. P rows at most a rank; the first `row_counts[r]` are active, in position order a request."""
+
+    row_counts: T
+    """int32 [ranks]"""
+    token_ids: T
+    """int32 [ranks, P]"""
+    positions: T
+    """int64 [ranks, P]"""
+    sequences: T
+    """int32 [ranks, P]: the request of the row, 0..B-1"""
+    request_counts: T
+    """int32 [ranks]"""
+    state_slots: T
+    """int32 [ranks, B]"""
+    generations: T
+    """int64 [ranks, B]"""
+    lengths: T
+    """int64 [ranks, B]: the prompt's length for a terminal chunk, 0 for one that is followed by another"""
+    sampled_ids: T
+    """int32 [ranks, B], output: the first token of each terminal request"""
+
+
+@dataclass(frozen=True)
+class MtpPrefillArgs(Generic[T]):
+    """The MTP prefill program: up to 128 rows (X_p, t_{p+1}) a terminal request, the last one with its tail token."""
+
+    row_counts: T
+    """int32 [ranks]"""
+    next_token_ids: T
+    """int32 [ranks, B * 128]: t_{p+1}, or TAIL_PLACEHOLDER"""
+    positions: T
+    """int64 [ranks, B * 128]: p"""
+    sequences: T
+    """int32 [ranks, B * 128]"""
+    last_rows: T
+    """int32 [ranks, B]: the row of each request that yields its first draft, -1 for none"""
+    state_slots: T
+    """int32 [ranks, B]"""
+    draft_ids: T
+    """int32 [ranks, B], output: the first drafts"""
+
+
+@dataclass(frozen=True)
+class DeviceState(Generic[T]):
+    """Per-request state that stays on the device between steps; one row a state slot."""
+
+    integers: T
+    """int64 [slots, 5], see StateField"""
+    hidden: T
+    """float32 [slots, hc_mult, hidden]: X_T"""
+    prefill_hidden: T
+    """float32 [slots, 128, hc_mult, hidden]: X_p of the last 128 prompt positions at row p % 128"""
+    draft_override: T
+    """int32 [slots, positions]: a token to use as the draft for a position, or NO_OVERRIDE"""
+
+
+@dataclass(frozen=True)
+class Pools(Generic[T]):
+    """The cache pools of the seven groups and of the MTP layer: float32 [layers, pages, rows, width]."""
+
+    ori: T
+    cmp_c128: T
+    cmp_c4: T
+    idx: T
+    hca_state: T
+    csa_state: T
+    csa_inner_state: T
+    mtp_kv: T
+
+
+def values(record: Any) -> list[Any]:
+    """The fields of one of the records above, in order."""
+    return [getattr(record, field.name) for field in fields(record)]
+
+
+class ArgumentReader:
+    """Takes records back out of a flat argument list, in the order in which they were passed."""
+
+    def __init__(self, arguments: tuple[Any, ...]) -> None:
+        self._arguments = arguments
+        self._next = 0
+
+    def take(self, record: type[Any]) -> Any:
+        """The next arguments as `record`."""
+        first = self._next
+        self._next += len(fields(record))
+        return record(*self._arguments[first : self._next])
+
+    def rest(self) -> tuple[Any, ...]:
+        """What was not taken: the scalars at the end."""
+        return self._arguments[self._next :]

@@ -1,0 +1,441 @@
+"""The embedded backend's worker: R rank processes running PyTorch, behind the `protocol.Worker` interface."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from dsv4bench.errors import EngineError, RankError
+from dsv4bench.worker import messages
+from dsv4bench.worker.arena import HostArena, SharedRegion
+from dsv4bench.worker.device import Device
+from dsv4bench.worker.handle import DispatchHandle
+from dsv4bench.worker.node_trace import NodeTrace
+from dsv4bench.worker.protocol import Argument, DeviceTensor, HostTensor, StackedDeviceTensor
+from dsv4bench.worker.rank_server_process import RankServerProcess
+
+MAX_IN_FLIGHT = 2
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """How to start a worker.
+
+    `setup` names a function `module:name` that the rank server calls once, before it forks, with `setup_argument`;
+    it returns a function `RankContext -> object` whose methods are the programs. Times in seconds, sizes in bytes.
+    """
+
+    ranks: int
+    setup: str
+    setup_argument: bytes
+    programs: tuple[messages.ProgramSpec, ...]
+    exchange: str = "shared-memory"
+    host_bytes: int = 256 << 20
+    device_bytes: int = 1 << 30
+    exchange_bytes: int = 64 << 20
+    dispatch_timeout_s: float = 60.0
+    startup_timeout_s: float = 120.0
+    rank_logs: tuple[Path, ...] = ()
+    server_log: Path | None = None
+
+
+@dataclass
+class _InFlight:
+    handle: DispatchHandle
+    trace: bool
+    slot_id: int
+    generation: int
+    bound: set[int] = field(default_factory=set)
+    completed: set[int] = field(default_factory=set)
+    head_since: float = math.inf
+
+
+class TorchWorker:
+    """See `protocol.Worker`. Thread-safe; `tracing` switches the STRACE records of later dispatches."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        """Start the rank server and wait until every rank is ready.
+
+        Raises:
+            RankError: a rank did not start; nothing is left behind.
+        """
+        self.options = options
+        self.tracing = True
+        self.rank_pids: dict[int, int] = {}
+        self._host = HostArena(SharedRegion.create("host", options.host_bytes))
+        self._devices = [Device(rank, options.device_bytes) for rank in range(options.ranks)]
+        self._programs = {spec.name: index for index, spec in enumerate(options.programs)}
+
+        self._state = threading.Condition()
+        self._submitting = threading.Lock()
+        self._in_flight: dict[int, _InFlight] = {}
+        self._next_dispatch = 1
+        self._error: BaseException | None = None
+        self._closing = False
+        self._closed = False
+
+        log_fd = (
+            os.open(options.server_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            if options.server_log
+            else None
+        )
+        self._node_trace = NodeTrace(log_fd)
+        self._server = RankServerProcess(
+            ranks=options.ranks,
+            setup=options.setup,
+            setup_argument=options.setup_argument,
+            programs=options.programs,
+            exchange=options.exchange,
+            host=self._host.region,
+            devices=[device.region for device in self._devices],
+            exchange_region=SharedRegion.create("exchange", options.exchange_bytes),
+            rank_logs=[str(path) for path in options.rank_logs],
+            server_log=str(options.server_log) if options.server_log else None,
+        )
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._server.control, selectors.EVENT_READ, None)
+        for rank, channel in enumerate(self._server.channels):
+            self._selector.register(channel, selectors.EVENT_READ, rank)
+        try:
+            self._await_ready()
+        except BaseException:
+            self._server.kill_ranks()
+            self._server.wait()
+            self._server.close()
+            self._selector.close()
+            self._node_trace.close()
+            raise
+        self._watcher = threading.Thread(target=self._watch, name="worker-watch", daemon=True)
+        self._watcher.start()
+
+    # Starting and ending
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + self.options.startup_timeout_s
+        while len(self.rank_pids) < self.options.ranks:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                waiting = sorted(set(range(self.options.ranks)) - set(self.rank_pids))
+                raise RankError(
+                    f"ranks {waiting} were not ready after {self.options.startup_timeout_s:.0f} s; their logs say "
+                    f"what they were doing"
+                )
+            for key, _ in self._selector.select(min(left, 1.0)):
+                if key.data is None:
+                    self._read_control()
+                else:
+                    self._read_rank(key.data)
+            if self._error is not None:
+                raise self._error
+
+    def close(self) -> None:
+        """Drain in order, end the ranks and the server; idempotent."""
+        with self._state:
+            if self._closed:
+                return
+            self._closing = True
+            self._state.wait_for(lambda: not self._in_flight)
+            self._closed = True
+            failed = self._error is not None
+        if failed:
+            self._server.kill_ranks()
+        else:
+            self._server.stop_ranks()
+        self._server.wait()
+        self._server.hang_up()
+        self._watcher.join()
+        self._node_trace.close()
+
+    # Memory
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.options.ranks
+
+    def alloc_host(self, shape: tuple[int, ...], dtype: DTypeLike) -> HostTensor:
+        """See `protocol.Worker.alloc_host`."""
+        return self._host.allocate(shape, dtype)
+
+    def malloc(self, nbytes: int, *, worker_id: int) -> int:
+        """See `protocol.Worker.malloc`; `DeviceMemory.malloc` names the errors."""
+        self._refuse_after_close("malloc")
+        return self._device("malloc", worker_id).memory.malloc(nbytes)
+
+    def free(self, ptr: int, *, worker_id: int) -> None:
+        """See `protocol.Worker.free`; `DeviceMemory.free` names the errors."""
+        self._device("free", worker_id).memory.free(ptr)
+
+    def copy_to(self, dst_ptr: int, src: HostTensor, nbytes: int, *, worker_id: int) -> None:
+        """See `protocol.Worker.copy_to`; `Device.write` names the errors."""
+        self._refuse_after_close("copy_to")
+        self._device("copy_to", worker_id).write("copy_to", dst_ptr, 0, src, nbytes)
+
+    def copy_to_offset(
+        self, dst_base: int, byte_offset: int, src: HostTensor, nbytes: int, *, worker_id: int
+    ) -> None:
+        """See `protocol.Worker.copy_to_offset`; `Device.write` names the errors."""
+        self._refuse_after_close("copy_to_offset")
+        self._device("copy_to_offset", worker_id).write("copy_to_offset", dst_base, byte_offset, src, nbytes)
+
+    def copy_from(self, dst: HostTensor, src_ptr: int, nbytes: int, *, worker_id: int) -> None:
+        """See `protocol.Worker.copy_from`; `Device.read` names the errors."""
+        self._refuse_after_close("copy_from")
+        self._device("copy_from", worker_id).read("copy_from", src_ptr, dst, nbytes)
+
+    def alloc_tensor(
+        self, shape: tuple[int, ...], dtype: DTypeLike, *, init: HostTensor | None = None, worker_id: int
+    ) -> DeviceTensor:
+        """See `protocol.Worker.alloc_tensor`.
+
+        Raises:
+            ValueError: `init` has another shape or dtype.
+        """
+        wanted = np.dtype(dtype)
+        if init is not None and (init.shape != shape or init.dtype != wanted):
+            raise ValueError(
+                f"alloc_tensor: init is {init.dtype}{init.shape}, the tensor {wanted}{shape} (rank {worker_id})"
+            )
+        nbytes = math.prod(shape) * wanted.itemsize
+        pointer = self.malloc(nbytes, worker_id=worker_id)
+        if init is not None:
+            self.copy_to(pointer, np.ascontiguousarray(init), nbytes, worker_id=worker_id)
+        return DeviceTensor(pointer, shape, wanted, worker_id)
+
+    def free_tensor(self, tensor: DeviceTensor) -> None:
+        """See `protocol.Worker.free_tensor`."""
+        self.free(tensor.pointer, worker_id=tensor.rank)
+
+    def alloc_stacked_tensor(self, host: HostTensor) -> StackedDeviceTensor:
+        """See `protocol.Worker.alloc_stacked_tensor`.
+
+        Raises:
+            ValueError: the leading dimension is not the number of ranks.
+        """
+        if host.shape[:1] != (self.ranks,):
+            raise ValueError(
+                f"alloc_stacked_tensor: shape {host.shape} must begin with the number of ranks, {self.ranks}"
+            )
+        return StackedDeviceTensor(
+            tuple(
+                self.alloc_tensor(host.shape[1:], host.dtype, init=host[rank], worker_id=rank)
+                for rank in range(self.ranks)
+            )
+        )
+
+    def _device(self, operation: str, worker_id: int) -> Device:
+        if not 0 <= worker_id < self.ranks:
+            raise IndexError(f"{operation}: worker_id {worker_id} is not in 0..{self.ranks - 1}")
+        return self._devices[worker_id]
+
+    # Dispatching
+
+    def submit(
+        self, program: str, arguments: Sequence[Argument], *, slot_id: int = 0, generation: int = 0
+    ) -> DispatchHandle:
+        """See `protocol.Worker.submit`.
+
+        Raises:
+            KeyError: no such program.
+            TypeError: a host tensor that is not in shared memory.
+            RuntimeError: after close.
+            RankError: the worker has failed.
+        """
+        index = self._programs[program]
+        with self._submitting:
+            self._refuse_after_close("submit")
+            started = time.perf_counter_ns()
+            encoded = [self._encode(arguments, rank) for rank in range(self.ranks)]
+            built = time.perf_counter_ns()
+            with self._state:
+                self._state.wait_for(lambda: len(self._in_flight) < MAX_IN_FLIGHT or self._error is not None)
+                if self._error is not None:
+                    raise self._error
+                dispatch_id = self._next_dispatch
+                self._next_dispatch += 1
+                handle = DispatchHandle(dispatch_id, program)
+                entry = _InFlight(handle, self.tracing, slot_id, generation)
+                if not self._in_flight:
+                    entry.head_since = time.monotonic()
+                self._in_flight[dispatch_id] = entry
+            if entry.trace:
+                self._node_trace.graph_build(started, built, dispatch_id)
+            for rank, channel in enumerate(self._server.channels):
+                sent = time.perf_counter_ns()
+                message = messages.Dispatch(
+                    dispatch_id, index, slot_id, generation, entry.trace, encoded[rank]
+                )
+                # A rank that is gone is reported by the server with its cause; the handle carries that error.
+                with contextlib.suppress(OSError):
+                    channel.send(messages.encode(message))
+                if entry.trace:
+                    self._node_trace.frame_submit(sent, dispatch_id, rank, slot_id, generation)
+            if entry.trace:
+                self._node_trace.submit(started, dispatch_id, self.options.programs[index].hid)
+            return handle
+
+    def run(self, program: str, arguments: Sequence[Argument]) -> DispatchHandle:
+        """See `protocol.Worker.run`."""
+        handle = self.submit(program, arguments)
+        handle.result()
+        return handle
+
+    def _encode(self, arguments: Sequence[Argument], rank: int) -> list[messages.Argument]:
+        encoded: list[messages.Argument] = []
+        for argument in arguments:
+            if isinstance(argument, np.ndarray):
+                offset = self._host.offset_of(argument)
+                encoded.append(messages.HostArgument(offset, argument.dtype.name, argument.shape))
+            elif isinstance(argument, StackedDeviceTensor):
+                shard = argument.shards[rank]
+                nbytes = math.prod(shard.shape) * shard.dtype.itemsize
+                offset = self._devices[rank].memory.resolve("submit", shard.pointer, nbytes)
+                encoded.append(messages.DeviceArgument(offset, shard.dtype.name, shard.shape))
+            else:
+                encoded.append(messages.ScalarArgument(argument))
+        return encoded
+
+    def _refuse_after_close(self, operation: str) -> None:
+        if self._closing:
+            raise RuntimeError(f"{operation}: the worker is closed")
+
+    # Watching
+
+    def _watch(self) -> None:
+        """Thread: read what ranks and server say until the server's end of the control socket closes."""
+        while True:
+            for key, _ in self._selector.select(0.25):
+                if key.data is not None:
+                    self._read_rank(key.data)
+                elif not self._read_control():
+                    self._server.close()
+                    self._selector.close()
+                    return
+            self._check_deadline()
+
+    def _read_control(self) -> bool:
+        """Handle one record of the server; False when it is gone."""
+        data = _receive(self._server.control)
+        if not data:
+            if not self._closed:
+                self._fail(EngineError("the rank server ended unexpectedly; server.log says more"))
+            return False
+        message = messages.decode_from_server(data)
+        if isinstance(message, messages.StartFailed):
+            self._fail(RankError(f"the ranks could not be started:\n{message.error}"))
+            return True
+        if not self._closed:
+            self._fail(RankError(f"rank {message.rank} (pid {message.pid}) {_describe_exit(message.status)}"))
+        return True
+
+    def _read_rank(self, rank: int) -> None:
+        channel = self._server.channels[rank]
+        data = _receive(channel)
+        if not data:
+            # The server reports the exit with its cause; this socket has nothing more to say.
+            self._selector.unregister(channel)
+            return
+        message = messages.decode_from_rank(data)
+        if isinstance(message, messages.Ready):
+            self.rank_pids[rank] = message.pid
+        elif isinstance(message, messages.Bound):
+            self._bound(rank, message.dispatch_id)
+        elif message.error is not None:
+            self._fail(
+                RankError(
+                    f"rank {rank} raised in dispatch {message.dispatch_id} "
+                    f"({self._program_of(message.dispatch_id)}):\n{message.error}"
+                )
+            )
+        else:
+            self._complete(rank, message.dispatch_id)
+
+    def _program_of(self, dispatch_id: int) -> str:
+        entry = self._in_flight.get(dispatch_id)
+        return entry.handle.program if entry else "unknown program"
+
+    def _bound(self, rank: int, dispatch_id: int) -> None:
+        entry = self._in_flight.get(dispatch_id)
+        if entry is None:
+            return
+        entry.bound.add(rank)
+        if len(entry.bound) < self.ranks:
+            return
+        started = time.perf_counter_ns()
+        message = messages.encode(messages.Activate(dispatch_id))
+        for channel in self._server.channels:
+            with contextlib.suppress(OSError):
+                channel.send(message)
+        if entry.trace:
+            self._node_trace.activate(started, dispatch_id, entry.slot_id, entry.generation)
+
+    def _complete(self, rank: int, dispatch_id: int) -> None:
+        entry = self._in_flight.get(dispatch_id)
+        if entry is None:
+            return
+        started = time.perf_counter_ns()
+        entry.completed.add(rank)
+        if len(entry.completed) == self.ranks:
+            with self._state:
+                del self._in_flight[dispatch_id]
+                for waiting in self._in_flight.values():
+                    waiting.head_since = time.monotonic()
+                    break
+                self._state.notify_all()
+            entry.handle.complete()
+            if entry.trace:
+                self._node_trace.retirement(started, dispatch_id, entry.slot_id, entry.generation)
+        if entry.trace:
+            self._node_trace.complete(started, dispatch_id, rank, entry.slot_id, entry.generation)
+
+    def _check_deadline(self) -> None:
+        entry = next(iter(self._in_flight.values()), None)
+        timeout = self.options.dispatch_timeout_s
+        if entry is not None and time.monotonic() - entry.head_since > timeout:
+            missing = sorted(set(range(self.ranks)) - entry.completed)
+            pids = ", ".join(f"rank {rank} (pid {self.rank_pids[rank]})" for rank in missing)
+            self._fail(
+                RankError(
+                    f"dispatch {entry.handle.dispatch_id} ({entry.handle.program}) did not complete within {timeout:g} s; "
+                    f"still waiting for {pids}"
+                )
+            )
+
+    def _fail(self, error: BaseException) -> None:
+        """The first failure decides: every dispatch in flight and every later one gets it, and all ranks end."""
+        with self._state:
+            if self._error is not None:
+                return
+            self._error = error
+            failed = list(self._in_flight.values())
+            self._in_flight.clear()
+            self._state.notify_all()
+        for entry in failed:
+            entry.handle.complete(error)
+        self._server.kill_ranks()
+
+
+def _receive(endpoint: socket.socket) -> bytes:
+    """One record, or nothing when the other side is gone (killed with records of ours unread: a reset)."""
+    try:
+        return endpoint.recv(messages.MAX_MESSAGE_BYTES)
+    except ConnectionResetError:
+        return b""
+
+
+def _describe_exit(status: int) -> str:
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"exited with code {status}"
