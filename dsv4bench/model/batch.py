@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import overload
 
 import torch
 from torch import Tensor
 
 from dsv4bench.cache.layout import CacheGroup, CacheLayout
+
+MIN_ROWS = 4
+"""Fewest rows of a matrix product; see `pad_rows`."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,25 @@ class CachePools:
     def flat_mtp(self) -> tuple[Tensor, ...]:
         """Per MTP layer, the sliding-window pool as rows, a view."""
         return _flat_layers(self.mtp_kv)
+
+
+@overload
+def pad_rows(rows: Rows) -> Rows: ...
+@overload
+def pad_rows(rows: Tensor) -> Tensor: ...
+def pad_rows(rows: Rows | Tensor) -> Rows | Tensor:
+    """Repeat the last row until there are MIN_ROWS; no rows stay none.
+
+    Matrix products of fewer rows take another code path, with other rounding: padded, a row's result does
+    not depend on whether a draft or another sequence shares its call. The copies write what the last row
+    writes.
+    """
+    if isinstance(rows, Rows):
+        return Rows(pad_rows(rows.token_ids), pad_rows(rows.positions), pad_rows(rows.sequences))
+    total = len(rows)
+    if total == 0 or total >= MIN_ROWS:
+        return rows
+    return torch.cat((rows, rows[-1:].expand(MIN_ROWS - total, *rows.shape[1:])))
 
 
 def _flat_layers(pool: Tensor) -> tuple[Tensor, ...]:

@@ -1,0 +1,29 @@
+"""Where a position lives in a pool: slot arithmetic on tensors (spec 4)."""
+
+from torch import Tensor
+
+from dsv4bench.cache.layout import GroupLayout
+
+
+def slots(layout: GroupLayout, table: Tensor, counts: Tensor, sequences: Tensor, positions: Tensor) -> Tensor:
+    """Row of the group's flat pool [pages * rows_per_page, width] that holds each position.
+
+    `table` is int [B, width]; `positions` int64 of any shape, all >= 0; `sequences` (row of the table) and
+    `counts` (that row's entries, > 0) are int64 and broadcast against it. Formula (spec 4), with b tokens
+    per page and r rows per page: table[(p // b) % count] * r + (p % b) // (b // r). For a compressed group
+    (b // r tokens per row) this is the row of the entry whose window contains p. Returns int64 in the shape
+    of `positions`.
+    """
+    block = positions // layout.tokens_per_page % counts
+    page = table.take(block + sequences * table.shape[1]).long()
+    tokens_per_row = layout.tokens_per_page // layout.rows_per_page
+    return page * layout.rows_per_page + positions % layout.tokens_per_page // tokens_per_row
+
+
+def closing_slots(
+    layout: GroupLayout, table: Tensor, counts: Tensor, sequences: Tensor, positions: Tensor
+) -> Tensor:
+    """Like `slots` for a compressed group, but -1 unless the position is the last of its window (spec 4)."""
+    ratio = layout.tokens_per_page // layout.rows_per_page
+    found = slots(layout, table, counts, sequences, positions)
+    return found.masked_fill((positions + 1) % ratio != 0, -1)
