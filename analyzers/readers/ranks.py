@@ -1,4 +1,4 @@
-"""Which rank a process is: from the manifest, file names, ready lines or scheduler records; never silently guessed."""
+"""Which rank a process is: from manifest, file names, ready lines or scheduler records; never a guess."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Literal
 
 import numpy as np
 
-from analyzers.readers.strace import StraceLog
+from analyzers.readers.strace import StraceLog, family
 from analyzers.spans import ABSENT, Clock, SpanTable
 
 RankBasis = Literal["manifest", "file name", "ready lines", "scheduler records", "pid order"]
 
 Process = tuple[str, int | str | None]
+
+_DISPATCH = ".dispatch"
+_COMPLETE = ".complete"
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,8 @@ def assign_ranks(
 ) -> RankAssignment:
     """Name the rank of every process with device runs in `logs`.
 
-    `manifest_ranks` maps pids, `file_ranks` maps log paths (`strace/rank-<r>.log`). A process that nothing names
-    gets the ranks left over in order of pid, with the basis "pid order".
+    `manifest_ranks` maps pids, `file_ranks` maps log paths (`strace/rank-<r>.log`). A process that
+    nothing names gets the ranks left over in order of pid, with the basis "pid order".
     """
     ready = {pid: device for log in logs for pid, device in log.ready_devices.items()}
     ranks: dict[Process, int] = {}
@@ -99,7 +102,7 @@ def _code_of(labels: tuple[str, ...], label: str) -> int:
 
 
 def _scheduler_ranks(logs: Sequence[StraceLog], processes: Sequence[Process]) -> dict[Process, int]:
-    """Match processes to worker ids: the n-th root of a process must lie between the n-th dispatch and completion.
+    """Match processes to worker ids: every root lies between its dispatch and its completion.
 
     Returns a mapping only when exactly one assignment of all processes fits; {} otherwise.
     """
@@ -138,17 +141,22 @@ def _flights(logs: Sequence[StraceLog]) -> dict[int, list[tuple[int, int]]]:
     dispatched: dict[int, list[int]] = {}
     completed: dict[int, list[int]] = {}
     for log in logs:
-        for leaf, times in ((".dispatch", dispatched), (".complete", completed)):
-            for row in np.flatnonzero(log.spans.where_name(lambda label, leaf=leaf: label.endswith(leaf))):
-                worker = int(log.spans.worker_id[row])
-                if worker != ABSENT:
-                    at = log.spans.start_ns[row] if leaf == ".dispatch" else log.spans.end_ns[row]
-                    times.setdefault(worker, []).append(int(at))
+        spans = log.spans
+        for row in np.flatnonzero(spans.where_name(_is_flight_edge) & (spans.worker_id != ABSENT)).tolist():
+            worker = int(spans.worker_id[row])
+            if spans.name_of(row).endswith(_DISPATCH):
+                dispatched.setdefault(worker, []).append(int(spans.start_ns[row]))
+            else:
+                completed.setdefault(worker, []).append(int(spans.end_ns[row]))
     return {
         worker: list(zip(sorted(starts), sorted(completed[worker]), strict=True))
         for worker, starts in dispatched.items()
         if len(completed.get(worker, ())) == len(starts)
     }
+
+
+def _is_flight_edge(name: str) -> bool:
+    return family(name) == "node" and name.endswith((_DISPATCH, _COMPLETE))
 
 
 def _root_intervals(logs: Sequence[StraceLog], process: Process) -> list[tuple[int, int]]:

@@ -1,0 +1,228 @@
+"""Rounds: the runs of one dispatch on every rank, matched by identity (metrics.md, Ranks)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from analyzers.callables import DispatchNames, name_runs
+from analyzers.readers.strace import ROOT
+from analyzers.spans import ABSENT, Clock, SpanTable
+
+MatchedBy = Literal[
+    "dispatch_id", "run_id and dispatch_id", "run_epoch", "slot and generation", "inv", "order"
+]
+
+PHASES = ("pre_bind", "bind", "post_bind", "runner_run", "validate", "claim_release")
+_PHASE_OF_NAME = {f"{ROOT}.{phase}": phase for phase in PHASES}
+_DEVICE_WALL = f"{ROOT}.runner_run.device_wall"
+
+RunKey = tuple[tuple[str, int | str | None], int]
+
+
+class Interval(NamedTuple):
+    """[start, end) in ns of CLOCK_MONOTONIC."""
+
+    start_ns: int
+    end_ns: int
+
+    @property
+    def duration_ns(self) -> int:
+        """Length in ns."""
+        return self.end_ns - self.start_ns
+
+    def overlaps(self, other: Interval) -> bool:
+        """Whether the two share any time."""
+        return self.start_ns < other.end_ns and other.start_ns < self.end_ns
+
+
+@dataclass(frozen=True)
+class RankRun:
+    """One rank's run: the `chip.run` root and its own phases."""
+
+    rank: int
+    callable: str
+    root: Interval
+    phases: Mapping[str, Interval]
+    device_wall_ns: int | None
+    run_id: int
+    dispatch_id: int
+    run_epoch: int
+    slot: int
+    generation: int
+    invocation: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """One dispatch across ranks. Figures over all ranks leave it out while a rank is `missing` from it."""
+
+    key: tuple[int, ...]
+    callable: str
+    runs: Mapping[int, RankRun]
+    missing: tuple[int, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank has its root."""
+        return not self.missing
+
+
+@dataclass(frozen=True)
+class RoundMatching:
+    """All rounds in time order, and what they were matched by."""
+
+    rounds: list[Round]
+    matched_by: MatchedBy
+    ranks: tuple[int, ...]
+    not_overlapping: int
+    """Rounds whose roots share no time with each other; only a doubt when matched by order."""
+    without_root: int
+    """Runs of which phases were found but not the root."""
+
+
+def rank_runs(spans: SpanTable, names: DispatchNames) -> tuple[list[RankRun], int]:
+    """Every run with a root and a rank, and how many runs lost theirs.
+
+    Phases belong to the root of the same (process, invocation); where several roots share it, to the one
+    whose interval holds them.
+    """
+    in_chip = spans.where_name(lambda name: name in (ROOT, _DEVICE_WALL) or name in _PHASE_OF_NAME)
+    rows = np.flatnonzero(in_chip & (spans.rank != ABSENT)).tolist()
+    roots: dict[RunKey, list[int]] = {}
+    children: dict[RunKey, list[int]] = {}
+    for row in rows:
+        key = (spans.lane_of(row).process, int(spans.invocation[row]))
+        (roots if spans.name_of(row) == ROOT else children).setdefault(key, []).append(row)
+    callables = name_runs(spans, [row for group in roots.values() for row in group], names)
+    runs = [
+        _run(spans, row, callables[row], children.get(key, []), alone=len(group) == 1)
+        for key, group in roots.items()
+        for row in group
+    ]
+    return runs, sum(key not in roots for key in children)
+
+
+def _run(spans: SpanTable, root: int, callable_name: str, children: Iterable[int], *, alone: bool) -> RankRun:
+    interval = _interval(spans, root)
+    phases: dict[str, Interval] = {}
+    device_wall_ns: int | None = None
+    for row in children:
+        name = spans.name_of(row)
+        if name == _DEVICE_WALL:
+            # Its clock is the device's own: which of several roots it belongs to cannot be told.
+            if alone and spans.clock[row] == Clock.DEVICE:
+                device_wall_ns = int(spans.duration_ns[row])
+            continue
+        child = _interval(spans, row)
+        inside = interval.start_ns <= child.start_ns and child.start_ns <= interval.end_ns
+        if spans.clock[row] == Clock.HOST and (alone or inside):
+            phases.setdefault(_PHASE_OF_NAME[name], child)
+    return RankRun(
+        rank=int(spans.rank[root]),
+        callable=callable_name,
+        root=interval,
+        phases=phases,
+        device_wall_ns=device_wall_ns,
+        run_id=int(spans.run_id[root]),
+        dispatch_id=int(spans.dispatch_id[root]),
+        run_epoch=int(spans.run_epoch[root]),
+        slot=int(spans.slot[root]),
+        generation=int(spans.generation[root]),
+        invocation=int(spans.invocation[root]),
+    )
+
+
+def _interval(spans: SpanTable, row: int) -> Interval:
+    start = int(spans.start_ns[row])
+    return Interval(start, start + int(spans.duration_ns[row]))
+
+
+def _unless_absent(*ids: int) -> tuple[int, ...] | None:
+    return ids if all(value != ABSENT for value in ids) else None
+
+
+# The runtime writes dispatch_id 0 on lanes that allocate none; epochs and invocations count from 1.
+_KEYS: list[tuple[MatchedBy, Callable[[RankRun], tuple[int, ...] | None]]] = [
+    ("dispatch_id", lambda run: _unless_absent(run.dispatch_id) if run.dispatch_id != 0 else None),
+    (
+        "run_id and dispatch_id",
+        lambda run: _unless_absent(run.run_id, run.dispatch_id) if run.dispatch_id != 0 else None,
+    ),
+    ("run_epoch", lambda run: _unless_absent(run.run_epoch) if run.run_epoch != 0 else None),
+    ("slot and generation", lambda run: _unless_absent(run.slot, run.generation)),
+    ("inv", lambda run: _unless_absent(run.invocation) if run.invocation != 0 else None),
+]
+
+
+def match_rounds(runs: list[RankRun], without_root: int = 0) -> RoundMatching:
+    """Match `runs` across ranks by the first identity that every run has, once a rank, shared by the ranks.
+
+    Else by order within each callable. A lost run leaves its round incomplete and shifts no other.
+    """
+    ranks = tuple(sorted({run.rank for run in runs}))
+    for matched_by, key_of in _KEYS:
+        keyed = _by_key(runs, key_of, len(ranks))
+        if keyed is not None:
+            return _matching(keyed, matched_by, ranks, without_root)
+    return _matching(_by_order(runs), "order", ranks, without_root)
+
+
+def _by_key(
+    runs: list[RankRun], key_of: Callable[[RankRun], tuple[int, ...] | None], ranks: int
+) -> dict[Hashable, dict[int, RankRun]] | None:
+    rounds: dict[Hashable, dict[int, RankRun]] = {}
+    for run in runs:
+        key = key_of(run)
+        if key is None or run.rank in rounds.setdefault(key, {}):
+            return None
+        rounds[key][run.rank] = run
+    shared = sum(len(members) > 1 for members in rounds.values())
+    # Ids that ranks count each for themselves would hardly coincide: that is no identity.
+    return rounds if ranks < 2 or 2 * shared >= len(rounds) else None
+
+
+def _by_order(runs: list[RankRun]) -> dict[Hashable, dict[int, RankRun]]:
+    position: Counter[tuple[int, str]] = Counter()
+    rounds: dict[Hashable, dict[int, RankRun]] = {}
+    for run in sorted(runs, key=lambda run: run.root.start_ns):
+        index = position[run.rank, run.callable]
+        position[run.rank, run.callable] += 1
+        rounds.setdefault((run.callable, index), {})[run.rank] = run
+    return rounds
+
+
+def _matching(
+    keyed: Mapping[Hashable, dict[int, RankRun]],
+    matched_by: MatchedBy,
+    ranks: tuple[int, ...],
+    without_root: int,
+) -> RoundMatching:
+    rounds = []
+    for key, members in keyed.items():
+        names = Counter(run.callable for run in members.values())
+        rounds.append(
+            Round(
+                key=tuple(part for part in key if isinstance(part, int)) if isinstance(key, tuple) else (),
+                callable=names.most_common(1)[0][0],
+                runs=dict(sorted(members.items())),
+                missing=tuple(rank for rank in ranks if rank not in members),
+            )
+        )
+    rounds.sort(key=lambda item: (min(run.root.start_ns for run in item.runs.values()), item.key))
+    return RoundMatching(
+        rounds=rounds,
+        matched_by=matched_by,
+        ranks=ranks,
+        not_overlapping=sum(not _roots_overlap(item) for item in rounds),
+        without_root=without_root,
+    )
+
+
+def _roots_overlap(item: Round) -> bool:
+    intervals = [run.root for run in item.runs.values()]
+    return max(interval.start_ns for interval in intervals) < min(interval.end_ns for interval in intervals)
