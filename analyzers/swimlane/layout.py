@@ -1,0 +1,136 @@
+"""From a span table to a timeline: who is a group, what is drawn, and in which order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from analyzers.spans import ABSENT, ID_COLUMNS, Clock, Kind, Mask, Source, SpanTable
+from analyzers.swimlane.dispatches import Dispatch, connect, in_flight, pair_dispatches
+from analyzers.swimlane.model import Group, Slice, Timeline
+from analyzers.swimlane.runs import Run, collect_runs, run_tracks
+from analyzers.swimlane.threads import thread_tracks
+
+OWN_CLOCK = "spans on a clock of their own file"
+
+GroupKey = tuple[int, int | str]
+"""(0, pid) is a process of the engine, (1, rank) a rank: in this order they are drawn."""
+
+
+def timeline_from_spans(spans: SpanTable) -> Timeline:
+    """Lay out a span table. Times stay int64 ns of its host clock.
+
+    A table without host times, from one file alone, keeps the clock of that file.
+    """
+    left_out: Counter[str] = Counter()
+    drawable = _drawable(spans, left_out)
+    slices = {
+        row: _slice(spans, row) for row in np.flatnonzero(drawable & (spans.kind != Kind.INSTANT)).tolist()
+    }
+    runs, in_runs = collect_runs(spans, slices, left_out)
+    dispatches = pair_dispatches(spans, slices)
+    connect(dispatches, runs)
+
+    key_of = _GroupKeys(spans)
+    runs_of: dict[GroupKey, list[Run]] = {}
+    for run in runs:
+        runs_of.setdefault(key_of.of_run(run), []).append(run)
+    rows_of: dict[GroupKey, list[int]] = {}
+    for row in np.flatnonzero(drawable).tolist():
+        if row not in in_runs:
+            rows_of.setdefault(key_of.of_row(row), []).append(row)
+    dispatches_of: dict[GroupKey, list[Dispatch]] = {}
+    for dispatch in dispatches:
+        dispatches_of.setdefault(key_of.of_process(dispatch.process), []).append(dispatch)
+    groups = [
+        Group(
+            name=key_of.name(key),
+            counters=[in_flight(dispatches_of[key])] if key in dispatches_of else [],
+            tracks=run_tracks(runs_of.get(key, [])) + thread_tracks(spans, rows_of.get(key, []), slices),
+        )
+        for key in sorted(runs_of.keys() | rows_of.keys(), key=_drawing_order)
+    ]
+    return Timeline(groups, dict(left_out))
+
+
+def _drawing_order(key: GroupKey) -> tuple[int, str]:
+    return key[0], str(key[1]).zfill(20)
+
+
+def _drawable(spans: SpanTable, left_out: Counter[str]) -> Mask:
+    """Rows on the one clock that is drawn. Device spans are placed run by run."""
+    on_host: Mask = spans.clock == Clock.HOST
+    on_file: Mask = spans.clock == Clock.FILE
+    files = {lane.file for code, lane in enumerate(spans.lanes) if (spans.lane[on_file] == code).any()}
+    if not on_host.any() and len(files) == 1:
+        return on_file
+    if on_file.any():
+        left_out[OWN_CLOCK] += int(on_file.sum())
+    return on_host
+
+
+def _slice(spans: SpanTable, row: int) -> Slice:
+    args = dict(spans.args(row))
+    for column in ID_COLUMNS:
+        value = int(getattr(spans, column)[row])
+        if value != ABSENT and column != "depth":
+            args.setdefault(column, value)
+    start_ns = int(spans.start_ns[row])
+    return Slice(
+        name=spans.name_of(row),
+        category=spans.categories[spans.category[row]],
+        start_ns=start_ns,
+        end_ns=start_ns + int(spans.duration_ns[row]),
+        args=args,
+        # Of two spans with equal times the shallower encloses; else the later row, for a span is written
+        # at its end.
+        order=int(spans.depth[row]) * len(spans) - row,
+    )
+
+
+class _GroupKeys:
+    """Which group a row belongs to: its rank's, else its process's."""
+
+    def __init__(self, spans: SpanTable) -> None:
+        self._spans = spans
+        self._rank_of_pid = _ranks_by_pid(spans)
+        self._pids_of_rank: dict[int, set[int]] = {}
+        for pid, rank in self._rank_of_pid.items():
+            self._pids_of_rank.setdefault(rank, set()).add(pid)
+
+    def of_row(self, row: int) -> GroupKey:
+        rank = int(self._spans.rank[row])
+        return (1, rank) if rank != ABSENT else self.of_process(self._spans.lane_of(row).process)
+
+    def of_run(self, run: Run) -> GroupKey:
+        return (1, run.rank) if run.rank != ABSENT else self.of_process(run.lane.process)
+
+    def of_process(self, process: tuple[str, int | str | None]) -> GroupKey:
+        pid = process[1]
+        if isinstance(pid, int):
+            rank = self._rank_of_pid.get(pid)
+            return (0, pid) if rank is None else (1, rank)
+        return (0, f"{pid}" if pid is not None else process[0])
+
+    def name(self, key: GroupKey) -> str:
+        kind, number = key
+        if kind == 1:
+            pids = self._pids_of_rank.get(int(number), set())
+            return f"rank {number}" + (f" (pid {next(iter(pids))})" if len(pids) == 1 else "")
+        names = [
+            name
+            for (_, pid), name in self._spans.process_names.items()
+            if pid == number or str(pid) == number
+        ]
+        return f"{names[0]} (pid {number})" if names else f"process {number}"
+
+
+def _ranks_by_pid(spans: SpanTable) -> Mapping[int, int]:
+    """pid -> rank, for pids that one rank alone has: ranks in containers may share a pid."""
+    ranks: dict[int, set[int]] = {}
+    rows = (spans.source == Source.STRACE) & (spans.rank != ABSENT) & (spans.pid != ABSENT)
+    for pid, rank in zip(spans.pid[rows].tolist(), spans.rank[rows].tolist(), strict=True):
+        ranks.setdefault(pid, set()).add(rank)
+    return {pid: next(iter(found)) for pid, found in ranks.items() if len(found) == 1}

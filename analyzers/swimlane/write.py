@@ -1,0 +1,78 @@
+"""Writing a swimlane: one timeline, in the format that the output's suffix names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from analyzers.errors import NoDataError, UnusableInputError
+from analyzers.spans import SpanTable
+from analyzers.swimlane.chrome import write_chrome
+from analyzers.swimlane.layout import timeline_from_spans
+from analyzers.swimlane.model import FlowPhase, Timeline
+
+SwimlaneFormat = Literal["perfetto", "chrome"]
+
+_FORMATS: dict[str, SwimlaneFormat] = {".pftrace": "perfetto", ".json": "chrome"}
+
+
+class SwimlaneSummary(msgspec.Struct, frozen=True):
+    """What a swimlane holds. `left_out` counts the spans that it does not, by reason."""
+
+    path: str
+    format: SwimlaneFormat
+    groups: int
+    tracks: int
+    slices: int
+    flows: int
+    left_out: dict[str, int]
+
+
+def format_of(output: Path) -> SwimlaneFormat:
+    """Return the format that the suffix of `output` names. Raises UnusableInputError for any other suffix."""
+    try:
+        return _FORMATS[output.suffix]
+    except KeyError:
+        suffixes = " or ".join(f"*{suffix}" for suffix in _FORMATS)
+        raise UnusableInputError(f"cannot write a swimlane to {output}: name the file {suffixes}") from None
+
+
+def write_swimlane(spans: SpanTable, output: Path) -> SwimlaneSummary:
+    """Draw the combined timeline of `spans` to `output` (`.pftrace` or `.json`), through a rename.
+
+    Raises UnusableInputError when the suffix is neither or the file cannot be written, NoDataError when there
+    is nothing to draw.
+    """
+    return write_timeline(timeline_from_spans(spans), output)
+
+
+def write_timeline(timeline: Timeline, output: Path) -> SwimlaneSummary:
+    """Write a timeline that is laid out already; see `write_swimlane`."""
+    output_format = format_of(output)
+    slices = [item for track in timeline.tracks() for item in track.slices]
+    if not slices:
+        raise NoDataError("nothing to draw: no span lies on a clock that the timeline can show")
+    partial = output.with_name(output.name + ".partial")
+    try:
+        with partial.open("wb") as file:
+            if output_format == "chrome":
+                write_chrome(timeline, file)
+            else:
+                # Importing the protobuf definitions takes longer than most commands.
+                from analyzers.swimlane.perfetto import write_perfetto
+
+                write_perfetto(timeline, file)
+        partial.replace(output)
+    except OSError as error:
+        raise UnusableInputError(f"cannot write {output}: {error.strerror}") from error
+    return SwimlaneSummary(
+        path=str(output),
+        format=output_format,
+        groups=len(timeline.groups),
+        tracks=sum(1 for _ in timeline.tracks()),
+        slices=len(slices),
+        flows=sum(point.phase is FlowPhase.BEGIN for item in slices for point in item.flows),
+        left_out=timeline.left_out,
+    )
