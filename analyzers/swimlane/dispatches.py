@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
-import numpy as np
-
 from analyzers.callables import SUBMIT, WAIT
-from analyzers.spans import ABSENT, Source, SpanTable
+from analyzers.endpoints import Endpoint
+from analyzers.lifecycle import check_lifecycles
+from analyzers.spans import ABSENT, Source, SpanTable, empty_table
 from analyzers.swimlane.model import CounterTrack, FlowPhase, FlowPoint, Slice
 from analyzers.swimlane.runs import Run
 
@@ -28,27 +28,26 @@ class Dispatch:
 
 
 def pair_dispatches(spans: SpanTable, slices: Mapping[int, Slice]) -> list[Dispatch]:
-    """Pair submits with waits by explicit id, dispatch_id before step_id, within one process and callable.
+    """Return the dispatches with a valid lifecycle, in order of submission: those that the report counts."""
+    drawn = {
+        (spans.lane_of(row), spans.name_of(row), item.start_ns, item.end_ns): item
+        for row, item in slices.items()
+        if spans.source[row] == Source.SERVING
+    }
 
-    An id that is not on exactly one of each pairs nothing.
-    """
-    submits = _by_identity(spans, slices, SUBMIT)
-    waits = _by_identity(spans, slices, WAIT)
-    return [
-        Dispatch(
-            process=spans.lane_of(rows[0]).process,
-            dispatch_id=int(spans.dispatch_id[rows[0]]),
-            step_id=int(spans.step_id[rows[0]]),
-            submit=slices[rows[0]],
-            wait=slices[waits[identity][0]],
-        )
-        for identity, rows in submits.items()
-        if len(rows) == 1 and len(waits.get(identity, ())) == 1
-    ]
+    def slice_of(end: Endpoint, suffix: str) -> Slice | None:
+        return drawn.get((end.lane, end.callable + suffix, end.interval.start_ns, end.interval.end_ns))
+
+    dispatches = []
+    for step in check_lifecycles(spans, empty_table()).steps:
+        submit, wait = slice_of(step.submit, SUBMIT), slice_of(step.wait, WAIT)
+        if submit is not None and wait is not None:
+            dispatches.append(Dispatch(step.submit.process, step.dispatch_id, step.step_id, submit, wait))
+    return dispatches
 
 
-def connect(dispatches: Iterable[Dispatch], runs: Iterable[Run]) -> int:
-    """Add a flow from each submit over the runner_run of each rank to the wait; return how many there are.
+def connect(dispatches: Iterable[Dispatch], runs: Iterable[Run]) -> None:
+    """Add a flow from each submit over the runner_run of each rank to the wait.
 
     Joined by dispatch_id; a dispatch without runs flows straight to its wait. The runs learn the step they
     belong to.
@@ -72,7 +71,6 @@ def connect(dispatches: Iterable[Dispatch], runs: Iterable[Run]) -> int:
             if step is not None:
                 step.flows.append(FlowPoint(flow, FlowPhase.STEP))
             dispatch.wait.flows.append(FlowPoint(flow, FlowPhase.END))
-    return next(flow_ids) - 1
 
 
 def in_flight(dispatches: Iterable[Dispatch]) -> CounterTrack:
@@ -87,22 +85,6 @@ def in_flight(dispatches: Iterable[Dispatch]) -> CounterTrack:
         value += change
         points.append((at_ns, value))
     return CounterTrack(IN_FLIGHT, points)
-
-
-def _by_identity(spans: SpanTable, slices: Mapping[int, Slice], suffix: str) -> dict[Hashable, list[int]]:
-    rows_of: dict[Hashable, list[int]] = {}
-    wanted = (spans.source == Source.SERVING) & spans.where_name(lambda name: name.endswith(suffix))
-    for row in np.flatnonzero(wanted).tolist():
-        if row not in slices:
-            continue
-        callable_name = spans.name_of(row).removesuffix(suffix)
-        for column in (spans.dispatch_id, spans.step_id):
-            if column[row] != ABSENT:
-                kind = "dispatch" if column is spans.dispatch_id else "step"
-                identity = (spans.lane_of(row).process, callable_name, kind, int(column[row]))
-                rows_of.setdefault(identity, []).append(row)
-                break
-    return rows_of
 
 
 def _unambiguous(dispatches: Iterable[Dispatch]) -> dict[int, Dispatch]:
