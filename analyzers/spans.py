@@ -183,6 +183,10 @@ class SpanTable:
         """The same rows with another rank column."""
         return dataclasses.replace(self, rank=rank)
 
+    def with_clock(self, clock: npt.NDArray[np.int8]) -> SpanTable:
+        """The same rows with another clock column."""
+        return dataclasses.replace(self, clock=clock)
+
     def window(self, clock: Clock = Clock.HOST) -> tuple[int, int] | None:
         """[first start, last end) in ns over the rows of one clock; None when it has no rows."""
         chosen = self.clock == clock

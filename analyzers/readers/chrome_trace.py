@@ -1,4 +1,4 @@
-"""Chrome trace events to spans: X, begin/end stacks, async pairs, instants and names (formats.md, section 2)."""
+"""Chrome trace events to spans: X, begin/end, async pairs, instants, names (formats.md, section 2)."""
 
 from __future__ import annotations
 

@@ -34,10 +34,7 @@ IssueKind = Literal[
     "truncated_names",
     "old_root_name",
     "logger_drops",
-    "duplicate_record",
     "bad_request",
-    "rank_conflict",
-    "fragments_differ",
 ]
 
 ISSUE_TEXT: dict[IssueKind, str] = {
@@ -66,10 +63,7 @@ ISSUE_TEXT: dict[IssueKind, str] = {
     "truncated_names": "names the runtime cut to its limit (they end in ~)",
     "old_root_name": "roots named simpler_run by an older runtime, read as chip.run",
     "logger_drops": "records the runtime's logger says it dropped",
-    "duplicate_record": "records that another file of the run already holds",
     "bad_request": "request records that cannot be used",
-    "rank_conflict": "processes that claim a rank already taken",
-    "fragments_differ": "events in the fragments that the merged trace does not hold",
 }
 
 

@@ -14,7 +14,7 @@ from analyzers.readers.load import IssueCounter, IssueKind, LoadReport
 from analyzers.spans import ABSENT, INT64_MAX, Clock, Lane, Source, SpanTable, SpanTableBuilder, as_id
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_HEAD = re.compile(r"\[STRACE\][ \t]+v=(?P<version>\d+)")
+_HEAD = re.compile(r"\[STRACE\][ \t]+v=(?P<version>\d+)(?:[ \t]+pid=(?P<pid>\d{1,18})[ \t])?", re.ASCII)
 # Brackets inside values are percent-encoded, so a record runs up to the next "[" or the line end.
 _RECORD = re.compile(
     r"\[STRACE\][ \t]+v=1[ \t]+pid=(?P<pid>\d+)[ \t]+tid=(?P<tid>\d+)[ \t]+inv=(?P<inv>\d+)"
@@ -61,6 +61,8 @@ class StraceLog:
     ready_devices: dict[int, int]
     """pid -> device number, from the ready lines."""
     report: LoadReport
+    torn_pids: tuple[int, ...]
+    """Pids of records that could not be read, as far as they name one."""
 
 
 def family(name: str) -> str:
@@ -71,12 +73,12 @@ def family(name: str) -> str:
     return "node" if word in ("network1", "network2", "network3") else "unknown"
 
 
-def read_strace(data: bytes, path: str) -> StraceLog:
+def read_strace(data: bytes, path: str, *, issues: IssueCounter | None = None) -> StraceLog:
     """Read one log. Loss is record heads minus parsed records; the report says where each was met first.
 
     Never fails: bytes that are no record are skipped.
     """
-    issues = IssueCounter()
+    issues = issues if issues is not None else IssueCounter()
     text = _decode(data, issues)
     lines = _LineNumbers(text)
     spans = SpanTableBuilder(Source.STRACE)
@@ -95,11 +97,13 @@ def read_strace(data: bytes, path: str) -> StraceLog:
             issues.add("invalid_dur", f"line {lines.at(match.start())}", lost=1)
         _append(invalid if negative else spans, match, path, issues, lines)
     heads = 0
+    torn_pids = []
     for head in _HEAD.finditer(text):
         heads += 1
         if head.start() not in readable:
             kind: IssueKind = "torn_record" if head["version"] == "1" else "unsupported_version"
             issues.add(kind, f"line {lines.at(head.start())}", lost=1)
+            torn_pids += [int(head["pid"])] if head["pid"] else []
     _count_drops(text, issues, lines)
     return StraceLog(
         spans=spans.build(),
@@ -111,6 +115,7 @@ def read_strace(data: bytes, path: str) -> StraceLog:
         report=LoadReport(
             path=path, format="strace_log", records=heads, parsed=parsed, issues=issues.issues()
         ),
+        torn_pids=tuple(torn_pids),
     )
 
 

@@ -1,0 +1,172 @@
+"""One recording out of paths: run directories, traces, logs and request records, in any combination."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from analyzers.errors import UnusableInputError
+from analyzers.readers.chrome_trace import ChromeTrace, read_chrome_trace
+from analyzers.readers.detect import detect_format
+from analyzers.readers.files import read_bytes
+from analyzers.readers.load import IssueCounter, LoadReport
+from analyzers.readers.ranks import RankAssignment, assign_ranks, rank_column
+from analyzers.readers.requests import Requests, RequestTiming, read_requests
+from analyzers.readers.run_directory import RunFiles, rank_of_log, read_manifest, run_files, without_repeats
+from analyzers.readers.strace import StraceLog, read_strace
+from analyzers.rundir import Manifest
+from analyzers.spans import Clock, SpanTable, concatenate
+
+_SA_PROFILE_CATEGORIES = frozenset({"scheduler", "worker", "executor", "kernel", "serving", "request"})
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Everything read from the given paths."""
+
+    paths: tuple[str, ...]
+    spans: SpanTable
+    """Serving and STRACE spans, ranks assigned."""
+    invalid: SpanTable
+    """Spans with a negative duration: for the lifecycle check alone."""
+    requests: list[RequestTiming]
+    requests_have_phases: bool
+    reports: list[LoadReport]
+    ranks: RankAssignment
+    ready_devices: dict[int, int]
+    manifest: Manifest | None
+
+    @property
+    def lost(self) -> int:
+        """Records that were found but are in no figure."""
+        return sum(report.lost for report in self.reports)
+
+
+class _Collector:
+    """Reads files one by one; `recording` puts them together."""
+
+    def __init__(self) -> None:
+        self.traces: list[ChromeTrace] = []
+        self.logs: list[StraceLog] = []
+        self.requests: list[Requests] = []
+        self.manifest: Manifest | None = None
+        self.file_ranks: dict[str, int] = {}
+        self.manifest_ranks: dict[int, int] = {}
+
+    def read_file(self, path: Path) -> None:
+        """Read one file by what it is."""
+        issues = IssueCounter()
+        data = read_bytes(path, issues)
+        match detect_format(data, str(path)):
+            case "chrome_trace":
+                self.traces.append(_on_host_clock(read_chrome_trace(data, str(path), issues=issues)))
+            case "strace_log":
+                self.logs.append(read_strace(data, str(path), issues=issues))
+            case "requests":
+                self.requests.append(read_requests(data, str(path), issues=issues))
+            case "manifest":
+                self.take_manifest(path)
+
+    def take_manifest(self, path: Path) -> None:
+        """Read a manifest and the device map in it."""
+        if self.manifest is not None:
+            raise UnusableInputError(f"{path}: a second run: analyze runs one at a time")
+        self.manifest = read_manifest(path)
+        self.manifest_ranks.update({process.pid: process.rank for process in self.manifest.device_map})
+
+    def read_directory(self, directory: Path) -> None:
+        """Read the files of a run directory that belong to a recording, each record once."""
+        files: RunFiles = run_files(directory)
+        if files.manifest is not None:
+            self.take_manifest(files.manifest)
+        self._read_serving(files)
+        rank_logs = []
+        for path in files.rank_logs:
+            issues = IssueCounter()
+            rank_logs.append(read_strace(read_bytes(path, issues), str(path), issues=issues))
+            self.file_ranks[str(path)] = rank_of_log(path)
+        self.logs += rank_logs
+        if files.server_log is not None:
+            issues = IssueCounter()
+            data = read_bytes(files.server_log, issues)
+            server = read_strace(data, str(files.server_log), issues=issues)
+            self.logs.append(without_repeats(server, rank_logs))
+        if files.requests is not None:
+            issues = IssueCounter()
+            data = read_bytes(files.requests, issues)
+            self.requests.append(read_requests(data, str(files.requests), issues=issues))
+
+    def _read_serving(self, files: RunFiles) -> None:
+        traces = []
+        for path in files.serving_traces:
+            issues = IssueCounter()
+            data = read_bytes(path, issues)
+            traces.append(read_chrome_trace(data, str(path), clock=Clock.HOST, issues=issues))
+        if files.fragments and not any(trace.report.records for trace in traces):
+            # Nothing was merged: the fragments hold what the processes wrote.
+            traces = []
+            for path in files.fragments:
+                issues = IssueCounter()
+                data = read_bytes(path, issues)
+                traces.append(read_chrome_trace(data, str(path), clock=Clock.HOST, issues=issues))
+        self.traces += traces
+
+    def recording(self, paths: Sequence[Path]) -> Recording:
+        """Put everything together and name the ranks."""
+        ranks = assign_ranks(self.logs, manifest_ranks=self.manifest_ranks, file_ranks=self.file_ranks)
+        spans = [trace.spans for trace in self.traces]
+        spans += [rank_column(log.spans, ranks) for log in self.logs]
+        return Recording(
+            paths=tuple(str(path) for path in paths),
+            spans=concatenate(spans),
+            invalid=concatenate(
+                [trace.invalid for trace in self.traces] + [log.invalid for log in self.logs]
+            ),
+            requests=[timing for requests in self.requests for timing in requests.timings],
+            requests_have_phases=any(requests.has_phases for requests in self.requests)
+            or self.manifest is not None,
+            reports=[
+                *(trace.report for trace in self.traces),
+                *(log.report for log in self.logs),
+                *(requests.report for requests in self.requests),
+            ],
+            ranks=ranks,
+            ready_devices={pid: device for log in self.logs for pid, device in log.ready_devices.items()},
+            manifest=self.manifest,
+        )
+
+
+def load_recording(paths: Iterable[str | Path]) -> Recording:
+    """Read run directories, traces, logs and request records into one recording.
+
+    Raises:
+        UnusableInputError: a path does not exist, cannot be read or is none of the known formats; a path given twice.
+    """
+    given = [Path(path) for path in paths]
+    if not given:
+        raise UnusableInputError("nothing to read: name a run directory, a trace, a log or request records")
+    repeated = next((path for index, path in enumerate(given) if path in given[:index]), None)
+    if repeated is not None:
+        raise UnusableInputError(f"{repeated}: named twice: its records would count twice")
+    collector = _Collector()
+    for path in given:
+        if path.is_dir():
+            collector.read_directory(path)
+        else:
+            collector.read_file(path)
+    return collector.recording(given)
+
+
+def _on_host_clock(trace: ChromeTrace) -> ChromeTrace:
+    """Recognize the serving profiler's own trace: its clock is CLOCK_MONOTONIC. Any other keeps a clock of its own."""
+    spans = trace.spans
+    known = np.array([label in _SA_PROFILE_CATEGORIES for label in spans.categories], dtype=np.bool_)
+    if not len(spans) or not known[spans.category].any():
+        return trace
+    clock = np.full(len(spans), int(Clock.HOST), dtype=np.int8)
+    return ChromeTrace(
+        spans=spans.with_clock(clock), invalid=trace.invalid, report=trace.report, rank=trace.rank
+    )
