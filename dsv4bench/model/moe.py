@@ -111,7 +111,7 @@ class MoE:
         received, received_counts = self.exchange.all_to_all(rows, counts)
         outputs = self.experts(received[:, :-1], received[:, -1].long() - self.first)
         returned, _ = self.exchange.all_to_all(outputs, received_counts)
-        return torch.empty_like(returned).index_copy_(0, order, returned).view(*experts.shape, -1)
+        return torch.empty_like(returned).index_copy_(0, order, returned).view(*experts.shape, x.shape[1])
 
 
 _PARTS = ("w1", "w2", "w3")

@@ -164,3 +164,106 @@ def assert_same(got: Tensor, want: Tensor) -> None:
 def test_chunked_prefill(name, chunk, expected, weights_of, paged):
     tokens, want = expected
     assert_same(paged(preset(name), weights_of(name)).run(tokens, chunk), want)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_cached_decode(name, rows, expected, weights_of, paged):
+    tokens, want = expected
+    prompt = PROMPT[name]
+    model = paged(preset(name), weights_of(name))
+    assert_same(model.run(tokens[:prompt], 128), want[:prompt])
+    assert_same(model.run(tokens[prompt:], rows, first=prompt), want[prompt:])
+
+
+def test_the_oracle_s_own_cache_agrees(name, expected, weights_of, paged):
+    """Continue from the oracle's cache rather than from its full prefill."""
+    tokens, _ = expected
+    prompt = PROMPT[name]
+    oracle = Oracle(preset(name), weights_of(name))
+    cache = DynamicCache(config=oracle.config)
+    with torch.no_grad():
+        oracle.model(torch.tensor([tokens[:prompt]]), cache=cache)
+        kept = copy.deepcopy(cache)
+        want = oracle.model(torch.tensor([tokens[prompt : prompt + 2]]), cache=kept).logits[0]
+    model = paged(preset(name), weights_of(name))
+    model.run(tokens[:prompt], 100)
+    assert_same(model.run(tokens[prompt : prompt + 2], 2, first=prompt), want)
+
+
+def test_longer_than_every_ring(weights_of, tokens_of, paged):
+    """700 positions wrap all of test-b's rings: 512 rows of window, 272 and 260 of compressor state."""
+    tokens = tokens_of("test-b", 700)
+    want = Oracle(preset("test-b"), weights_of("test-b")).logits(tokens)
+    assert_same(paged(preset("test-b"), weights_of("test-b"), length=700).run(tokens, 128), want)
+
+
+def test_ragged_batch(weights_of, tokens_of, paged):
+    """Sequences of different lengths share calls: a prefill tile of three, then decode rows S = 1, 2 and 4."""
+    name, lengths, steps = "test-b", (5, 33, 61), (1, 2, 4)
+    oracle = Oracle(preset(name), weights_of(name))
+    texts = [tokens_of(name, length + 8, seed=length) for length in lengths]
+    model = paged(preset(name), weights_of(name), sequences=3, length=80)
+    calls = [[(s, 0, text[:length]) for s, (text, length) in enumerate(zip(texts, lengths, strict=True))]]
+    for turn in range(2):
+        starts = [length + turn * step for length, step in zip(lengths, steps, strict=True)]
+        calls.append([(s, p, texts[s][p : p + steps[s]]) for s, p in enumerate(starts)])
+    got: list[list[Tensor]] = [[] for _ in texts]
+    for call in calls:
+        logits = model.model.logits(model.feed(*call))
+        for (sequence, _, part), rows in zip(call, logits.split([len(c[2]) for c in call]), strict=True):
+            assert len(part) == len(rows)
+            got[sequence].append(rows)
+    for text, rows in zip(texts, got, strict=True):
+        logits = torch.cat(rows)
+        assert_same(logits, oracle.logits(text)[: len(logits)])
+
+
+@torch.no_grad()
+def oracle_mtp(
+    config: ModelConfig, weights: Mapping[str, Tensor], tokens: Sequence[int], hidden: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Y and draft logits for all positions at once: `tokens` are t_{p+1}, `hidden` the streams X_p [T, n, D]."""
+    settings = oracle_config(config).to_dict()
+    settings |= {"num_hidden_layers": 1, "layer_types": ["sliding_attention"], "mlp_layer_types": ["moe"]}
+    mtp_config = DeepseekV4Config(**settings, attn_implementation="eager")
+    layer = DeepseekV4DecoderLayer(mtp_config, 0).eval()
+    layer.load_state_dict(oracle_layer(weights, "mtp.0.", config), strict=True)
+
+    def norm(name: str) -> DeepseekV4RMSNorm:
+        module = DeepseekV4RMSNorm(config.hidden_size, config.rms_norm_eps)
+        module.load_state_dict({"weight": weights[f"mtp.0.{name}.weight"]})
+        return module
+
+    ids, positions = torch.tensor([tokens]), torch.arange(len(tokens))
+    embedded = norm("enorm")(weights["embed.weight"][ids]) @ weights["mtp.0.e_proj.weight"].T
+    streams = embedded.unsqueeze(2) + norm("hnorm")(hidden[None]) @ weights["mtp.0.h_proj.weight"].T
+    distance = positions[:, None] - positions
+    allowed = (distance >= 0) & (distance < config.sliding_window)
+    output = layer(
+        streams,
+        input_ids=ids,
+        position_embeddings={"main": DeepseekV4RotaryEmbedding(mtp_config)(streams, positions[None], "main")},
+        position_ids=positions[None],
+        attention_mask=torch.where(allowed, 0.0, -torch.inf)[None, None],
+    )
+    head = DeepseekV4HyperHead(mtp_config)
+    head.load_state_dict({f"hc_{part}": weights[f"mtp.0.hc_head_{part}"] for part in ("fn", "base", "scale")})
+    return output[0], norm("norm")(head(output))[0] @ weights["head.weight"].T
+
+
+@pytest.mark.parametrize("chunk", [128, 2, 1])
+def test_mtp_layer(name, chunk, weights_of, tokens_of, paged):
+    config, weights = preset(name), weights_of(name)
+    tokens = tokens_of(name, 161)
+    model = paged(config, weights)
+    hidden = torch.cat([model.feed((0, p, tokens[p : min(p + 128, 160)])) for p in (0, 128)])
+    want, want_logits = oracle_mtp(config, weights, tokens[1:], hidden)
+    parts = []
+    for start in range(0, 160, chunk):
+        part = slice(start, min(start + chunk, 160))
+        rows = model.rows([(0, start, tokens[part])])
+        following = torch.tensor(tokens[1:][part])
+        parts.append(model.model.mtp(following, rows, hidden[part], model.tables, model.pools))
+    got = torch.cat(parts)
+    assert (got - want).abs().max() < TOLERANCE
+    assert_same(model.model.mtp_logits(got), want_logits)
