@@ -404,7 +404,9 @@ class TorchWorker:
         entry = next(iter(self._in_flight.values()), None)
         timeout = self.options.dispatch_timeout_s
         if entry is not None and time.monotonic() - entry.head_since > timeout:
-            missing = sorted(set(range(self.ranks)) - entry.completed)
+            # A rank that has not bound holds all others at the gate: only it is to blame.
+            everyone = set(range(self.ranks))
+            missing = sorted(everyone - entry.bound or everyone - entry.completed)
             pids = ", ".join(f"rank {rank} (pid {self.rank_pids[rank]})" for rank in missing)
             self._fail(
                 RankError(

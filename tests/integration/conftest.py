@@ -1,0 +1,61 @@
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dsv4bench.worker.messages import ProgramSpec
+from dsv4bench.worker.torch_worker import TorchWorker, WorkerOptions
+
+TOY_PROGRAMS = ("add", "exchange", "sleep", "fail", "die", "invalid")
+
+
+@pytest.fixture
+def toy_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., TorchWorker]]:
+    """Starts workers that run tests/integration/toy_programs.py, and closes them."""
+    here = str(Path(__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")])))
+    workers: list[TorchWorker] = []
+
+    def start(ranks: int, **options: object) -> TorchWorker:
+        specs = tuple(ProgramSpec(name, name, f"{index + 1:016x}") for index, name in enumerate(TOY_PROGRAMS))
+        worker = TorchWorker(
+            WorkerOptions(ranks, "toy_programs:setup", b"toy", specs, **{"device_bytes": 1 << 20, **options})
+        )
+        worker.tracing = False
+        workers.append(worker)
+        return worker
+
+    yield start
+    for worker in workers:
+        worker.close()
+
+
+def children_of(pid: int) -> set[int]:
+    """Every process whose parent chain leads to `pid`."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            state, parent = stat.rpartition(")")[2].split()[:2]
+            if state != "Z":
+                parents[int(entry.name)] = int(parent)
+    found: set[int] = set()
+    grown = True
+    while grown:
+        grown = False
+        for child, parent in parents.items():
+            if child not in found and (parent == pid or parent in found):
+                found.add(child)
+                grown = True
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
