@@ -35,8 +35,7 @@ class QueryPlan:
 class WindowPlan:
     """The sliding window: slots to write [T] and to read [T * window], and the score bias [T, 1, window].
 
-    A place before the sequence's start reads the row's own slot, which was written just before and so is
-    finite, and has bias -inf.
+    A place before the sequence's start has bias -inf and reads position 0, which is written and so is finite.
     """
 
     write: Tensor
@@ -104,13 +103,11 @@ class Planner:
     def window(self, rows: Rows, tables: BlockTables) -> WindowPlan:
         """Plan the sliding-window cache of a call (group ORI's page ids)."""
         locate = _Locator(rows, tables, self.layout)
-        write = locate(CacheGroup.ORI, rows.positions)
         positions = rows.positions.unsqueeze(1) + self.window_offsets
-        before_start = positions < 0
-        read = locate(CacheGroup.ORI, positions.clamp(min=0))
-        read = torch.where(before_start, write.unsqueeze(1), read)
-        bias = torch.zeros(read.shape).masked_fill_(before_start, -torch.inf)
-        return WindowPlan(write, read.flatten(), bias.unsqueeze(1))
+        bias = torch.zeros(positions.shape).masked_fill_(positions < 0, -torch.inf)
+        read = locate(CacheGroup.ORI, positions.clamp_(min=0))
+        # The window ends with the row itself.
+        return WindowPlan(read[:, -1], read.flatten(), bias.unsqueeze(1))
 
     def queries(self, rows: Rows) -> QueryPlan:
         """Rotations of sliding-window layers."""
@@ -148,8 +145,7 @@ class Planner:
         locate_closing = _Locator(rows, tables, self.layout, closing)
         window = ends.unsqueeze(1) + torch.arange(1 - segments.shape[1], 1)
         before_start = window < 0
-        # As in the sliding window, what is missing reads a row that is there: the window's last.
-        window = torch.where(before_start, ends.unsqueeze(1), window)
+        window.clamp_(min=0)
         states = []
         for state_group, entry_group in groups:
             per_row = 2 * segments.shape[1] // ratio

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor
@@ -188,6 +189,14 @@ def test_the_oracle_s_own_cache_agrees(name, expected, weights_of, paged):
     model = paged(preset(name), weights_of(name))
     model.run(tokens[:prompt], 100)
     assert_same(model.run(tokens[prompt : prompt + 2], 2, first=prompt), want)
+
+
+def test_swiglu_limit(weights_of, tokens_of, paged):
+    """A limit that most activations reach: 10 is out of reach of synthetic weights."""
+    config, tokens = msgspec.structs.replace(preset("test-b"), swiglu_limit=0.2), tokens_of("test-b", 40)
+    want = Oracle(config, weights_of("test-b")).logits(tokens)
+    assert not torch.allclose(want, Oracle(preset("test-b"), weights_of("test-b")).logits(tokens), atol=0.01)
+    assert_same(paged(config, weights_of("test-b")).run(tokens, 128), want)
 
 
 def test_longer_than_every_ring(weights_of, tokens_of, paged):
