@@ -1,0 +1,122 @@
+"""What README.md and docs/ say is true of the code: commands, options, files, keys, exit codes, links."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+import typer
+
+from analyzers import errors as analyzer_errors
+from analyzers.rundir import RunDirectory
+from dsv4bench import errors
+from dsv4bench.cli import EXIT_INTERRUPTED, app
+from dsv4bench.profile import EngineSection, LoadSection, ModelSection, TraceSection, load_profile
+
+REPOSITORY = Path(__file__).parents[2]
+README = REPOSITORY / "README.md"
+DOCUMENTS = [README, REPOSITORY / "CHANGELOG.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+
+
+def commands(document: Path) -> Iterator[str]:
+    """Every command line of a code block that calls dsv4bench."""
+    for line in document.read_text().splitlines():
+        stripped = line.strip()
+        if stripped.startswith("dsv4bench ") and (line.startswith("    ") or document == README):
+            yield stripped.partition("  #")[0].strip()
+
+
+ALL_COMMANDS = sorted({command for document in DOCUMENTS for command in commands(document)})
+
+
+@pytest.mark.parametrize("command", ALL_COMMANDS)
+def test_every_command_parses(command: str) -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, click.Group)
+    name, *arguments = shlex.split(command)[1:]
+    assert name in group.commands
+    subcommand = group.commands[name]
+    context = subcommand.make_context(name, arguments, parent=click.Context(group))
+    overrides = context.params.get("overrides") or context.params.get("set_") or []
+    profile = context.params.get("profile") or (context.params.get("name") if name == "profiles" else None)
+    if profile is not None:
+        load_profile(profile, overrides)
+
+
+def test_the_readme_shows_every_command() -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, click.Group)
+    shown = {command.split()[1] for command in commands(README)}
+    assert shown == set(group.commands)
+
+
+def test_the_make_targets_exist() -> None:
+    makefile = (REPOSITORY / "Makefile").read_text()
+    for target in re.findall(r"^make (\w+)", README.read_text(), re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_files_of_a_run_directory_are_named_as_the_code_names_them() -> None:
+    run = RunDirectory(Path())
+    section = README.read_text().partition("## The run directory")[2].partition("\n## ")[0]
+    named = {
+        name
+        for line in section.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([^`]+)`", line)
+    }
+    paths = {
+        run.manifest, run.serving_trace, run.server_log, run.requests, run.responses,
+        run.performance_summary, run.report("json"), run.report("md"), run.swimlane_perfetto,
+    }  # fmt: skip
+    assert {str(path) for path in paths} | {"strace/rank-<r>.log", "sa_profile/fragments/"} == named
+    assert str(run.rank_log(3)) == "strace/rank-3.log"
+    assert str(run.fragments) == "sa_profile/fragments"
+
+
+def test_the_exit_codes_are_those_of_the_errors() -> None:
+    section = README.read_text().partition("## Exit codes")[2].partition("\n## ")[0]
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
+    raised = {
+        error.exit_code
+        for module, base in (
+            (errors, errors.Dsv4benchError),
+            (analyzer_errors, analyzer_errors.AnalyzerError),
+        )
+        for error in vars(module).values()
+        if isinstance(error, type) and issubclass(error, base)
+    }
+    assert documented == raised | {0, EXIT_INTERRUPTED}
+
+
+def test_every_environment_variable_is_one_that_the_code_or_rich_reads() -> None:
+    section = README.read_text().partition("## Environment")[2].partition("\n## ")[0]
+    variables = set(re.findall(r"`([A-Z][A-Z0-9_]+)`", section)) - {"NO_COLOR"}
+    source = "".join(path.read_text() for path in (REPOSITORY / "dsv4bench").rglob("*.py"))
+    assert variables
+    assert {variable for variable in variables if f'"{variable}"' not in source} == set()
+
+
+def test_the_table_of_profile_keys_has_every_key_with_its_default() -> None:
+    rows = re.findall(
+        r"^\| `(\w+\.\w+)` \| .* \| (.+) \|$", (REPOSITORY / "docs" / "formats.md").read_text(), re.MULTILINE
+    )
+    expected = {}
+    sections = {"model": ModelSection, "engine": EngineSection, "load": LoadSection, "trace": TraceSection}
+    for section, record in sections.items():
+        for field in msgspec.structs.fields(record):
+            default = field.default
+            text = default if isinstance(default, str) else json.dumps(default) if default is not None else ""
+            expected[f"{section}.{field.name}"] = "required" if field.required else text or "one of these two"
+    assert {key: default.strip("`") for key, default in rows} == expected
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_to_a_file_resolves(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+        if "://" not in target:
+            assert (document.parent / target).exists(), target
