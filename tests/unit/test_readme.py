@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import msgspec
 import pytest
 import typer
+from typer.core import TyperGroup
 
 from analyzers import errors as analyzer_errors
 from analyzers.rundir import RunDirectory
@@ -23,11 +23,13 @@ DOCUMENTS = [README, REPOSITORY / "CHANGELOG.md", *sorted((REPOSITORY / "docs").
 
 
 def commands(document: Path) -> Iterator[str]:
-    """Every command line of a code block that calls dsv4bench."""
+    """Every command line in a code block, fenced or indented, that calls dsv4bench."""
+    fenced = False
     for line in document.read_text().splitlines():
-        stripped = line.strip()
-        if stripped.startswith("dsv4bench ") and (line.startswith("    ") or document == README):
-            yield stripped.partition("  #")[0].strip()
+        if line.startswith("```"):
+            fenced = not fenced
+        elif (fenced or line.startswith("    ")) and line.strip().startswith("dsv4bench "):
+            yield line.strip().partition("  #")[0].strip()
 
 
 ALL_COMMANDS = sorted({command for document in DOCUMENTS for command in commands(document)})
@@ -36,11 +38,11 @@ ALL_COMMANDS = sorted({command for document in DOCUMENTS for command in commands
 @pytest.mark.parametrize("command", ALL_COMMANDS)
 def test_every_command_parses(command: str) -> None:
     group = typer.main.get_command(app)
-    assert isinstance(group, click.Group)
+    assert isinstance(group, TyperGroup)
     name, *arguments = shlex.split(command)[1:]
     assert name in group.commands
     subcommand = group.commands[name]
-    context = subcommand.make_context(name, arguments, parent=click.Context(group))
+    context = subcommand.make_context(name, arguments, parent=typer.Context(group))
     overrides = context.params.get("overrides") or context.params.get("set_") or []
     profile = context.params.get("profile") or (context.params.get("name") if name == "profiles" else None)
     if profile is not None:
@@ -49,7 +51,7 @@ def test_every_command_parses(command: str) -> None:
 
 def test_the_readme_shows_every_command() -> None:
     group = typer.main.get_command(app)
-    assert isinstance(group, click.Group)
+    assert isinstance(group, TyperGroup)
     shown = {command.split()[1] for command in commands(README)}
     assert shown == set(group.commands)
 
@@ -109,9 +111,13 @@ def test_the_table_of_profile_keys_has_every_key_with_its_default() -> None:
     sections = {"model": ModelSection, "engine": EngineSection, "load": LoadSection, "trace": TraceSection}
     for section, record in sections.items():
         for field in msgspec.structs.fields(record):
-            default = field.default
-            text = default if isinstance(default, str) else json.dumps(default) if default is not None else ""
-            expected[f"{section}.{field.name}"] = "required" if field.required else text or "one of these two"
+            if field.required:
+                text = "required"
+            elif field.default is None:
+                text = "one of these two"
+            else:
+                text = field.default if isinstance(field.default, str) else json.dumps(field.default)
+            expected[f"{section}.{field.name}"] = text
     assert {key: default.strip("`") for key, default in rows} == expected
 
 
