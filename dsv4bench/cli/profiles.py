@@ -34,7 +34,7 @@ def profiles(
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("profile", "ranks", "requests", "output tokens", "mtp", "description", box=None)
+    table = Table("profile", "ranks", "requests", "tokens", "mtp", "description", box=None)
     for profile in list_profiles():
         table.add_row(
             profile.name,
