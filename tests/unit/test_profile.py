@@ -1,8 +1,10 @@
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dsv4bench.cli.profiles import profiles
 from dsv4bench.errors import UsageError
 from dsv4bench.profile import (
     EngineSection,
@@ -204,3 +206,18 @@ def test_a_profile_cannot_be_changed() -> None:
     profile: Any = load_profile("smoke")
     with pytest.raises(AttributeError):
         profile.engine.depth = 1
+
+
+def test_the_command_lists_every_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    profiles()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["profile", "ranks", "requests", "tokens", "mtp", "description"]
+    rows = [line.split()[:5] for line in lines[1:] if line.strip() and not line.startswith("   ")]
+    assert rows == [["gbs32-mtp1", "8", "32", "256", "1"], ["smoke", "8", "1", "20", "1"]]
+
+
+def test_the_command_shows_one_profile_as_toml(capsys: pytest.CaptureFixture[str]) -> None:
+    profiles("smoke", ["engine.depth=1"])
+    assert tomllib.loads(capsys.readouterr().out)["engine"]["depth"] == 1
+    with pytest.raises(UsageError, match="--set needs the profile it applies to"):
+        profiles(None, ["engine.depth=1"])

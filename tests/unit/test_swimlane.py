@@ -15,6 +15,7 @@ from analyzers.readers.strace import read_strace
 from analyzers.spans import Clock, Kind, Lane, Source, SpanTable, SpanTableBuilder, concatenate
 from analyzers.swimlane import Timeline, timeline_from_spans, write_swimlane
 from analyzers.swimlane.model import Track
+from dsv4bench.cli.swimlane import swimlane
 
 TRACE, LOG = "trace.json", "server.log"
 ENGINE, RANK_0, RANK_1 = 10, 20, 21
@@ -437,3 +438,23 @@ def test_nothing_to_draw_is_no_data(tmp_path: Path) -> None:
     with pytest.raises(NoDataError, match="nothing to draw"):
         write_swimlane(SpanTableBuilder(Source.SERVING).build(), tmp_path / "s.json")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_draws_a_log_and_says_what_it_could_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = "[mono_ns=1][T0x1][TIMING] emit_host_span: [STRACE] v=1 pid=7 tid=7 inv=1 hid=0"
+    log = tmp_path / "server.log"
+    log.write_text(
+        f"{head} depth=1 name=chip.run.runner_run ts=10 dur=50 \n"
+        f"{head} depth=2 name=chip.run.runner_run.device_wall ts=0 dur=51 clk=dev\n"
+        f"{head} depth=0 name=chip.run ts=5 dur=60 \n"
+        f"{head} depth=0 name=chip.ru"
+    )
+    swimlane([log], tmp_path / "s.json")
+    shown = capsys.readouterr()
+    assert shown.out == f"{tmp_path}/s.json: 2 spans on 1 tracks of 1 processes, 0 flows\n"
+    assert shown.err == (
+        "left out: 1 device spans longer than their runner_run\n"
+        "lost before: 1 records; `dsv4bench analyze` says which\n"
+    )
