@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from analyzers.callables import SUBMIT, WAIT
+from analyzers.callables import SUBMIT, WAIT, DispatchNames
 from analyzers.endpoints import Endpoint
 from analyzers.lifecycle import check_lifecycles
 from analyzers.spans import ABSENT, Source, SpanTable, empty_table
@@ -44,6 +44,15 @@ def pair_dispatches(spans: SpanTable, slices: Mapping[int, Slice]) -> list[Dispa
         if submit is not None and wait is not None:
             dispatches.append(Dispatch(step.submit.process, step.dispatch_id, step.step_id, submit, wait))
     return dispatches
+
+
+def name_callables(spans: SpanTable, runs: Iterable[Run]) -> None:
+    """Give every run's root the callable that its dispatch names, as the argument `callable`."""
+    names = DispatchNames(spans)
+    for run in runs:
+        name = names.get(run.dispatch_id)
+        if name is not None:
+            run.root.args.setdefault("callable", name)
 
 
 def connect(dispatches: Iterable[Dispatch], runs: Iterable[Run]) -> None:

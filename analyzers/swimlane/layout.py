@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from analyzers.spans import ABSENT, ID_COLUMNS, Clock, Kind, Mask, Source, SpanTable
-from analyzers.swimlane.dispatches import Dispatch, connect, in_flight, pair_dispatches
+from analyzers.swimlane.dispatches import Dispatch, connect, in_flight, name_callables, pair_dispatches
 from analyzers.swimlane.model import Group, Slice, Timeline
 from analyzers.swimlane.runs import Run, collect_runs, run_tracks
 from analyzers.swimlane.threads import thread_tracks
@@ -30,6 +30,7 @@ def timeline_from_spans(spans: SpanTable) -> Timeline:
         row: _slice(spans, row) for row in np.flatnonzero(drawable & (spans.kind != Kind.INSTANT)).tolist()
     }
     runs, in_runs = collect_runs(spans, slices, left_out)
+    name_callables(spans, runs)
     dispatches = pair_dispatches(spans, slices)
     connect(dispatches, runs)
 

@@ -172,6 +172,7 @@ def test_every_span_of_a_run_knows_its_dispatch_and_step(timeline: Timeline) -> 
     for lane in ("slot 0", "slot 0, device"):
         for item in track(timeline, "rank 0 (pid 20)", lane).slices:
             assert (item.args["dispatch_id"], item.args["step_id"]) == (1, 7)
+    assert track(timeline, "rank 1 (pid 21)", "slot 1").slices[0].args["callable"] == DECODE
     assert track(timeline, "engine (pid 10)", "prepare").slices[0].args == {"step_id": 7, "slot": 0}
 
 
