@@ -18,12 +18,3 @@ def slots(layout: GroupLayout, table: Tensor, counts: Tensor, sequences: Tensor,
     page = table.take(block + sequences * table.shape[1]).long()
     tokens_per_row = layout.tokens_per_page // layout.rows_per_page
     return page * layout.rows_per_page + positions % layout.tokens_per_page // tokens_per_row
-
-
-def closing_slots(
-    layout: GroupLayout, table: Tensor, counts: Tensor, sequences: Tensor, positions: Tensor
-) -> Tensor:
-    """Like `slots` for a compressed group, but -1 unless the position is the last of its window (spec 4)."""
-    ratio = layout.tokens_per_page // layout.rows_per_page
-    found = slots(layout, table, counts, sequences, positions)
-    return found.masked_fill((positions + 1) % ratio != 0, -1)

@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+
+from dsv4bench.cache.allocator import BlockAllocator, BlockOwnershipError
+from dsv4bench.cache.layout import CacheLayout
+from dsv4bench.errors import UsageError
+from dsv4bench.model.config import preset
+
+LAYOUT = CacheLayout.derive(preset("test-a"), 256)
+
+
+def test_pages_in_order_of_positions():
+    """130 positions: 2 pages of 128, 17 of 8, 33 of 4."""
+    allocator = BlockAllocator(LAYOUT, (4, 4, 4, 4, 40, 70, 70))
+    blocks = allocator.allocate(130)
+    assert [ids.tolist() for ids in blocks] == [
+        *([[0, 1]] * 4),
+        list(range(17)),
+        list(range(33)),
+        list(range(33)),
+    ]
+    assert all(ids.dtype == np.int32 for ids in blocks)
+    assert allocator.free == (2, 2, 2, 2, 23, 37, 37)
+
+
+def test_one_short_group_means_no_allocation():
+    allocator = BlockAllocator(LAYOUT, (4, 4, 4, 4, 40, 70, 32))
+    assert allocator.allocate(130) is None
+    assert allocator.free == (4, 4, 4, 4, 40, 70, 32)
+    assert allocator.allocate(128) is not None
+
+
+def test_pages_released_last_are_reused_first():
+    allocator = BlockAllocator(LAYOUT, (8,) * 4 + (200,) * 3)
+    first = allocator.allocate(100)
+    allocator.allocate(100)
+    allocator.release(first)
+    assert [ids.tolist() for ids in allocator.allocate(100)] == [ids.tolist() for ids in first]
+
+
+def test_a_page_named_twice_is_refused():
+    allocator = BlockAllocator(LAYOUT, (8,) * 4 + (200,) * 3)
+    blocks = allocator.allocate(3)
+    doubled = (np.concatenate((blocks[0], blocks[0])), *blocks[1:])
+    with pytest.raises(BlockOwnershipError, match=r"pages \[0, 0\] of group ORI: a page is named twice"):
+        allocator.release(doubled)
+
+
+@pytest.mark.parametrize("length", [0, 257])
+def test_lengths_out_of_range_are_refused(length):
+    with pytest.raises(UsageError, match=rf"1\.\.256 positions, got {length}"):
+        BlockAllocator(LAYOUT, (8,) * 7).allocate(length)
+
+
+@pytest.mark.parametrize("pages", [(1,) * 6, (1, 1, 1, -1, 1, 1, 1)])
+def test_page_counts_must_fit_the_groups(pages):
+    with pytest.raises(UsageError, match="7 page counts"):
+        BlockAllocator(LAYOUT, pages)
