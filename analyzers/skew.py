@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from analyzers.callables import is_prefill
 from analyzers.rounds import PHASES, Interval, MatchedBy, RankRun, RoundMatching
 from analyzers.rounds import Round as RankRound
 from analyzers.statistics import Summary, UnevenTest, summarize, uniform_test
@@ -93,7 +94,7 @@ class RankSkew(msgspec.Struct, frozen=True):
 def measure_skew(
     matching: RoundMatching, *, late_ns: int = LATE_NS, steady_dispatches: Collection[int] | None = None
 ) -> list[RankSkew]:
-    """Rank figures of every callable, most rounds first; `steady_dispatches` adds a steady scope before each.
+    """Rank figures of every callable, decode before prefill; `steady_dispatches` adds a steady scope before each.
 
     A figure without samples has n = 0: with one rank there is no skew, not a skew of 0.
     """
@@ -102,7 +103,8 @@ def measure_skew(
         by_callable.setdefault(item.callable, []).append(item)
     bubbles = _bubbles(matching)
     figures = []
-    for name, rounds in sorted(by_callable.items(), key=lambda entry: (-len(entry[1]), entry[0])):
+    order = sorted(by_callable.items(), key=lambda entry: (is_prefill(entry[0]), -len(entry[1]), entry[0]))
+    for name, rounds in order:
         indexed = list(enumerate(rounds))
         if steady_dispatches is not None:
             steady = [(index, item) for index, item in indexed if _dispatch(item) in steady_dispatches]

@@ -1,0 +1,239 @@
+"""From paths to a report: read, pair, match, measure. The one entry point of the analyzers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from analyzers.callables import RUN, SUBMIT, WAIT, DispatchNames, is_prefill
+from analyzers.findings import find
+from analyzers.lifecycle import Lifecycle, Step, check_lifecycles
+from analyzers.pipeline import PipelineResult, check_preparation, measure_pipeline
+from analyzers.readers.recording import Recording, load_recording
+from analyzers.report.model import (
+    SCHEMA_VERSION,
+    LifecycleFigures,
+    RankNaming,
+    Report,
+    RunSummary,
+    Scope,
+    SpanFigures,
+    StepFigures,
+)
+from analyzers.requests import full_batch_window, measure_requests
+from analyzers.rounds import RoundMatching, match_rounds, rank_runs
+from analyzers.skew import LATE_NS, measure_skew
+from analyzers.spans import ABSENT, Clock, Kind, Source, SpanTable
+from analyzers.statistics import Summary, summarize
+
+TRUNCATED_NAMES = "(names the runtime cut)"
+
+_CLOCK_NAMES: dict[int, Literal["host", "device", "file"]] = {
+    Clock.HOST: "host",
+    Clock.DEVICE: "device",
+    Clock.FILE: "file",
+}
+
+
+@dataclass(frozen=True)
+class AnalysisOptions:
+    """What a user can choose about the figures."""
+
+    late_ns: int = LATE_NS
+    """How far after its round's median a rank is late."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The exit code a report deserves and why (design.md, Command line)."""
+
+    exit_code: int
+    reason: str
+
+
+def analyze(paths: Iterable[str | Path], options: AnalysisOptions | None = None) -> Report:
+    """Read `paths` (run directories, traces, logs, request records) and measure everything in them.
+
+    Raises:
+        UnusableInputError: a path cannot be read or is none of the known formats.
+    """
+    return analyze_recording(load_recording(paths), options)
+
+
+def analyze_recording(recording: Recording, options: AnalysisOptions | None = None) -> Report:
+    """Measure a recording that was already read."""
+    options = options or AnalysisOptions()
+    spans = recording.spans
+    depth = recording.manifest.depth if recording.manifest is not None else None
+    lifecycle = check_lifecycles(spans, recording.invalid, depth=depth)
+    if depth is not None:
+        lifecycle.faults += check_preparation(spans, depth)
+    runs, without_root = rank_runs(spans, DispatchNames(spans))
+    matching = match_rounds(runs, without_root)
+    window = full_batch_window([timing for timing in recording.requests if timing.phase == "measured"])
+    callables = list(dict.fromkeys(step.callable for step in lifecycle.steps))
+    pipelines = [
+        measure_pipeline(name, spans, lifecycle, matching, full_batch=window)
+        for name in [*callables, *(run for run in _run_callables(matching) if run not in callables)]
+        if not is_prefill(name)
+    ]
+    steady = {step.dispatch_id for result in pipelines for step in result.steady_steps} - {ABSENT}
+    skew = measure_skew(matching, late_ns=options.late_ns, steady_dispatches=steady or None)
+    kinds = spans.kind != Kind.INSTANT
+    report = Report(
+        schema_version=SCHEMA_VERSION,
+        inputs=recording.reports,
+        run=_run_summary(recording),
+        findings=[],
+        records=sum(entry.records for entry in recording.reports),
+        parsed=sum(entry.parsed for entry in recording.reports),
+        lost=recording.lost,
+        spans=int(kinds.sum()),
+        host_window_ns=spans.select(kinds).window(Clock.HOST),
+        ranks=RankNaming(ranks=sorted(set(recording.ranks.ranks.values())), bases=recording.ranks.bases),
+        lifecycle=LifecycleFigures(
+            pairs=len(lifecycle.steps),
+            faults=lifecycle.faults,
+            edges=lifecycle.edges,
+            cross_process=lifecycle.cross_process,
+            declared_depth=depth,
+        ),
+        steps=_step_figures(lifecycle, pipelines) + _blocking_figures(spans),
+        pipelines=[result.figures for result in pipelines if result.figures.has_figures],
+        skew=skew,
+        requests=measure_requests(recording.requests),
+        span_names=_span_figures(spans.select(kinds)),
+    )
+    return _with_findings(report, recording, matching_not_overlapping=matching.not_overlapping)
+
+
+def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict:
+    """The exit code: 3 without data, 4 for loss beyond `max_loss` (and faults or repairs when strict), 1 when every
+    request failed, else 0.
+    """
+    if report.lost > max_loss:
+        return Verdict(4, f"{report.lost} records lost, {max_loss} allowed (--max-loss)")
+    if not report.has_data:
+        return Verdict(3, next((f.title for f in report.findings if f.code == "no_data"), "no data"))
+    if strict and report.lifecycle.faults:
+        return Verdict(4, f"{len(report.lifecycle.faults)} lifecycle faults (--strict)")
+    repaired = [finding for finding in report.findings if finding.code == "repaired_input"]
+    if strict and repaired:
+        return Verdict(4, f"{repaired[0].title} (--strict)")
+    measured = [figures for figures in report.requests if figures.phase == "measured"]
+    if measured and all(figures.failed == figures.requests for figures in measured):
+        failed = sum(figures.failed for figures in measured)
+        return Verdict(1, f"failed={failed} of {failed}: every request failed")
+    return Verdict(0, "ok")
+
+
+def _with_findings(report: Report, recording: Recording, *, matching_not_overlapping: int) -> Report:
+    findings = find(report, recording, not_overlapping=matching_not_overlapping)
+    return msgspec.structs.replace(report, findings=findings)
+
+
+def _run_summary(recording: Recording) -> RunSummary | None:
+    manifest = recording.manifest
+    if manifest is None:
+        return None
+    return RunSummary(
+        status=manifest.status,
+        profile=str(manifest.profile.get("name", "")),
+        ranks=len(manifest.device_map),
+        depth=manifest.depth,
+        error=manifest.error,
+    )
+
+
+def _run_callables(matching: RoundMatching) -> list[str]:
+    return list(dict.fromkeys(item.callable for item in matching.rounds))
+
+
+def _step_figures(lifecycle: Lifecycle, pipelines: list[PipelineResult]) -> list[StepFigures]:
+    """Submit-to-completion of every callable; the steady steps of a decode callable first."""
+    steady = {result.figures.callable: result.steady_steps for result in pipelines}
+    by_callable: dict[str, list[Step]] = {}
+    for step in lifecycle.steps:
+        by_callable.setdefault(step.callable, []).append(step)
+    figures = []
+    for name, steps in sorted(by_callable.items(), key=lambda entry: (is_prefill(entry[0]), -len(entry[1]))):
+        scopes: list[tuple[Scope, list[Step]]] = [("steady", steady.get(name, [])), ("all", steps)]
+        for scope, chosen in scopes:
+            if chosen:
+                figures.append(
+                    StepFigures(
+                        callable=name,
+                        source="submit_to_completion",
+                        span=f"{name}{SUBMIT} to {name}{WAIT}",
+                        scope=scope,
+                        latency=summarize([step.submit_to_completion_ns for step in chosen]),
+                        submit=summarize([step.submit.interval.duration_ns for step in chosen]),
+                        wait=summarize([step.wait.interval.duration_ns for step in chosen]),
+                        paired_by=dict(Counter(step.paired_by for step in chosen)),
+                    )
+                )
+    return figures
+
+
+def _blocking_figures(spans: SpanTable) -> list[StepFigures]:
+    """Blocking runs: the bare `<callable>` kernel span, or its `.worker_run` where the bare one is missing."""
+    serving = spans.select((spans.source == Source.SERVING) & (spans.kind == Kind.SPAN))
+    labels = [serving.names[code] for code in np.unique(serving.name).tolist()]
+    ran = {label.removesuffix(RUN) for label in labels if label.endswith(RUN)}
+    submitted = {label.removesuffix(SUBMIT) for label in labels if label.endswith(SUBMIT)}
+    kernel = np.array([label == "kernel" for label in serving.categories], dtype=np.bool_)
+    figures = []
+    for label in sorted(labels):
+        rows = serving.named(label)
+        is_kernel = bool(len(kernel)) and bool(kernel[serving.category[rows]].all())
+        bare = label in ran or (is_kernel and "." not in label)
+        if bare and label not in submitted:
+            name = label
+        elif label.endswith(RUN) and label.removesuffix(RUN) not in labels:
+            name = label.removesuffix(RUN)
+        else:
+            continue
+        figures.append(
+            StepFigures(
+                callable=name,
+                source="blocking_kernel_span",
+                span=label,
+                scope="all",
+                latency=summarize(serving.duration_ns[rows]),
+                submit=Summary(n=0),
+                wait=Summary(n=0),
+                paired_by={},
+            )
+        )
+    return figures
+
+
+def _span_figures(spans: SpanTable) -> list[SpanFigures]:
+    """Durations by name, the largest total first; names the runtime cut are one group of their own."""
+    labels = [TRUNCATED_NAMES if label.endswith("~") else label for label in spans.names]
+    groups: dict[tuple[str, int, int], list[int]] = {}
+    for code, source, clock, duration in zip(
+        spans.name.tolist(),
+        spans.source.tolist(),
+        spans.clock.tolist(),
+        spans.duration_ns.tolist(),
+        strict=True,
+    ):
+        groups.setdefault((labels[code], source, clock), []).append(duration)
+    figures = [
+        SpanFigures(
+            name=name,
+            source="serving" if source == Source.SERVING else "strace",
+            clock=_CLOCK_NAMES[clock],
+            total_ns=sum(durations),
+            duration=summarize(durations),
+        )
+        for (name, source, clock), durations in groups.items()
+    ]
+    return sorted(figures, key=lambda entry: (-entry.total_ns, entry.name))

@@ -1,0 +1,224 @@
+"""What a report's reader should know: findings out of figures, with their evidence and what to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from analyzers.lifecycle import ASSUMED_DEPTH
+from analyzers.pipeline import Pipeline
+from analyzers.readers.load import IssueKind, LoadReport
+from analyzers.readers.recording import Recording
+from analyzers.report.model import Finding, FindingCode, Report, Severity
+from analyzers.requests import RequestFigures
+from analyzers.skew import Lateness, RankSkew
+
+STRAGGLER_P_VALUE = 0.01
+
+_REPAIRS: frozenset[IssueKind] = frozenset(
+    {"unterminated", "commas_ignored", "commas_missing", "glued_lines", "invalid_utf8", "attributes_cut"}
+)
+_SEVERITY_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+_LOG_LEVEL_ADVICE = "run again with the runtime's log at TIMING level (PYPTO_RUNTIME_LOG=v9)"
+
+
+def find(report: Report, recording: Recording, *, not_overlapping: int) -> list[Finding]:
+    """All findings of a report (whose own list is not yet filled), most severe first."""
+    findings = [
+        *_no_data(report, recording),
+        *_run_status(report),
+        *(finding for entry in report.inputs for finding in _input(entry)),
+        *_lifecycle(report),
+        *(finding for pipeline in report.pipelines for finding in _pipeline(pipeline)),
+        *_rank_names(report, recording),
+        *_rounds(report, not_overlapping),
+        *(finding for skew in _headline(report.skew) for finding in _lateness(skew)),
+        *(finding for figures in report.requests for finding in _requests(figures)),
+    ]
+    return sorted(findings, key=lambda finding: _SEVERITY_ORDER[finding.severity])
+
+
+def milliseconds(nanoseconds: float) -> str:
+    """`1.234 ms`."""
+    return f"{nanoseconds / 1e6:.3f} ms"
+
+
+def _no_data(report: Report, recording: Recording) -> Iterable[Finding]:
+    if report.has_data:
+        return
+    logs = [entry for entry in report.inputs if entry.format == "strace_log"]
+    if logs and not any(entry.records for entry in logs):
+        ready = len(recording.ready_devices)
+        evidence = f"no [STRACE] record in {', '.join(entry.path for entry in logs)}"
+        if ready:
+            evidence += f", although {ready} ranks report ready"
+        title = "no data: the log level hides the runtime's timing records"
+        yield Finding("no_data", "error", title, evidence, _LOG_LEVEL_ADVICE)
+        return
+    evidence = f"spans=0 in {', '.join(entry.path for entry in report.inputs) or ', '.join(recording.paths)}"
+    yield Finding("no_data", "error", "no data: no spans", evidence, "check that profiling was on")
+
+
+def _run_status(report: Report) -> Iterable[Finding]:
+    run = report.run
+    if run is not None and run.status != "complete":
+        evidence = run.error or "run.json says so"
+        title = f"the run is {run.status}: figures cover what was recorded until then"
+        yield Finding("run_status", "warning", title, evidence)
+
+
+def _input(entry: LoadReport) -> Iterable[Finding]:
+    for issue in entry.issues:
+        evidence = f"{entry.path}: {issue.kind}={issue.count}"
+        if issue.where:
+            evidence += f", first at {issue.where}"
+        if issue.lost:
+            title = f"{issue.lost} of {entry.records} records lost: {issue.text}"
+            advice = "figures that need them are missing; allow a loss with --max-loss"
+            yield Finding("lost_records", "error", title, evidence, advice)
+        elif issue.kind in _REPAIRS:
+            yield Finding("repaired_input", "warning", f"input repaired: {issue.text}", evidence)
+        else:
+            yield Finding("input_note", "info", issue.text, evidence)
+
+
+def _lifecycle(report: Report) -> Iterable[Finding]:
+    lifecycle = report.lifecycle
+    kinds = Counter(fault.kind for fault in lifecycle.faults)
+    for kind, count in kinds.items():
+        first = next(fault for fault in lifecycle.faults if fault.kind == kind)
+        title = f"lifecycle fault {kind}: {count}"
+        evidence = f"first: {first.callable} {first.detail}".replace("  ", " ")
+        yield Finding("lifecycle_fault", "error", title, evidence, "see the list of faults")
+    violations = [pair for pair in lifecycle.cross_process if pair.violates_causality]
+    if violations:
+        first_pair = violations[0]
+        yield Finding(
+            "clocks_not_comparable",
+            "error",
+            f"clocks not comparable: causality_violations={len(violations)}",
+            f"{first_pair.id}: wait end - submit start = {first_pair.wait_end_minus_submit_start_ns / 1000:g} us",
+            "latency across these processes is withheld: record both ends on one host clock",
+        )
+    edges = Counter(edge.kind for edge in lifecycle.edges)
+    for edge_kind, count in edges.items():
+        title = f"{edge_kind}={count}: lifecycles cut by the profile window, left out of latencies"
+        first_edge = next(edge for edge in lifecycle.edges if edge.kind == edge_kind)
+        evidence = f"first: {first_edge.span.name} at {first_edge.span.start_ns} ns"
+        yield Finding("edge_of_window", "info", title, evidence)
+    by_order = sum(figures.paired_by.get("order", 0) for figures in report.steps if figures.scope == "all")
+    if by_order and lifecycle.declared_depth is None:
+        title = f"{by_order} pairs made by order, assuming at most {ASSUMED_DEPTH} dispatches in flight"
+        evidence = "their spans carry no id and no depth is declared"
+        yield Finding("assumed_depth", "info", title, evidence)
+
+
+def _pipeline(pipeline: Pipeline) -> Iterable[Finding]:
+    collapsed = pipeline.state == "collapsed"
+    code: FindingCode = "pipeline_collapsed" if collapsed else "pipeline"
+    advice = (
+        "look for what each submit waits for: a predecessor's metadata, a slot, the worker"
+        if collapsed
+        else ""
+    )
+    title = f"{pipeline.callable}: {pipeline.statement}"
+    cadence = pipeline.cadence.p50
+    evidence = f"median cadence {milliseconds(cadence)}" if cadence is not None else "cadence unavailable"
+    yield Finding(code, "warning" if collapsed else "info", title, evidence, advice)
+
+
+def _rank_names(report: Report, recording: Recording) -> Iterable[Finding]:
+    if "pid order" in report.ranks.bases:
+        unnamed = sum(basis == "pid order" for basis in recording.ranks.basis.values())
+        yield Finding(
+            "rank_names",
+            "warning",
+            "ranks named by pid order",
+            f"nothing in the input names the rank of {unnamed} of {len(recording.ranks.ranks)} processes",
+            "keep the `[chip_process pid=.. dev=..] ready` lines, or analyze the whole run directory",
+        )
+    for rank, processes in recording.ranks.conflicts:
+        title = f"rank {rank} is claimed by {len(processes)} processes"
+        evidence = ", ".join(f"pid {pid} in {file}" for file, pid in processes)
+        yield Finding("rank_conflict", "error", title, evidence, "analyze the logs of one run at a time")
+    if recording.manifest is not None and report.ranks.ranks:
+        expected = {process.rank for process in recording.manifest.device_map}
+        missing = sorted(expected - set(report.ranks.ranks))
+        if missing:
+            title = f"no run of rank {', '.join(map(str, missing))} was recorded"
+            evidence = f"the manifest names {len(expected)} ranks, {len(report.ranks.ranks)} have records"
+            yield Finding("rank_missing", "error", title, evidence, "skews cover the other ranks only")
+
+
+def _headline(figures: list[RankSkew]) -> list[RankSkew]:
+    """One entry a callable: its steady rounds where there are any."""
+    chosen: dict[str, RankSkew] = {}
+    for entry in figures:
+        chosen.setdefault(entry.callable, entry)
+    return list(chosen.values())
+
+
+def _rounds(report: Report, not_overlapping: int) -> Iterable[Finding]:
+    if any(entry.matched_by == "order" and len(entry.ranks) > 1 for entry in report.skew):
+        yield Finding(
+            "matched_by_order",
+            "warning",
+            "rounds matched across ranks by order alone",
+            f"runs carry neither shared ids nor invocations; in {not_overlapping} rounds the runs do not overlap",
+            "a lost record would shift later rounds: read these skews with care",
+        )
+    for entry in report.skew:
+        if entry.scope == "all" and entry.incomplete:
+            first = entry.incomplete[0]
+            title = f"{entry.callable}: {len(entry.incomplete)} of {entry.rounds} rounds incomplete"
+            evidence = f"first: round {first.round} without rank {', '.join(map(str, first.missing_ranks))}"
+            yield Finding("incomplete_rounds", "warning", title, evidence, "their skews are left out")
+
+
+def _lateness(skew: RankSkew) -> Iterable[Finding]:
+    late = len(skew.late_starts) + len(skew.long_tails)
+    if late:
+        title = (
+            f"{skew.callable} ({skew.scope} rounds): {len(skew.late_starts)} late starts, "
+            f"{len(skew.long_tails)} long tails of more than {milliseconds(skew.late_ns)}"
+        )
+        worst = max([*skew.late_starts, *skew.long_tails], key=lambda event: event.after_median_ns)
+        evidence = (
+            f"worst: rank {worst.rank} in round {worst.round}, {milliseconds(worst.after_median_ns)} late"
+        )
+        yield Finding("late_ranks", "warning", title, evidence)
+    for lateness in (skew.last_to_start, skew.last_to_end):
+        yield from _straggler(skew, lateness, late)
+
+
+def _straggler(skew: RankSkew, lateness: Lateness, late: int) -> Iterable[Finding]:
+    test = lateness.test
+    if test is None:
+        return
+    rank, count = max(lateness.counts.items(), key=lambda entry: (entry[1], -entry[0]))
+    verb = f"{lateness.edge}s last in {count} of {lateness.rounds} rounds"
+    excess = lateness.median_excess_ns[rank]
+    evidence = f"{verb}, by {milliseconds(excess)} after the median; p = {test.p_value:.2g} ({test.method})"
+    if test.p_value < STRAGGLER_P_VALUE:
+        severity: Severity = "warning" if excess > skew.late_ns else "info"
+        title = f"{skew.callable}: rank {rank} is persistently the last to {lateness.edge}"
+        advice = "look at that device and at the host core of its process" if severity == "warning" else ""
+        yield Finding("straggler", severity, title, evidence, advice)
+    elif late and lateness.edge == "end":
+        title = f"{skew.callable}: no persistent straggler, the last rank changes"
+        yield Finding("no_persistent_straggler", "info", title, f"rank {rank} {evidence}")
+
+
+def _requests(figures: RequestFigures) -> Iterable[Finding]:
+    if figures.failed:
+        severity: Severity = "error" if figures.failed == figures.requests else "warning"
+        title = f"failed={figures.failed} of {figures.requests} {figures.phase} requests"
+        yield Finding("requests_failed", severity, title, "failed requests are in no latency")
+    mtp = figures.mtp
+    if mtp is not None and mtp.impossible:
+        title = f"impossible MTP counts in {len(mtp.impossible)} requests: no acceptance rate is made of them"
+        evidence = f"first: request {mtp.impossible[0]} accepted more drafts than were proposed"
+        yield Finding("mtp_impossible", "error", title, evidence, "check for counter resets")
+    if mtp is not None and mtp.identity_broken:
+        title = f"1 + steps + accepted differs from the tokens of {len(mtp.identity_broken)} requests"
+        yield Finding("mtp_identity", "warning", title, f"first: request {mtp.identity_broken[0]}")

@@ -1,0 +1,44 @@
+"""The report as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analyzers.report.model import Report
+from analyzers.report.tables import Table
+
+
+def render_markdown(report: Report, tables: Sequence[Table], title: str) -> str:
+    """A heading, the findings, then every table with its notes."""
+    lines = [f"# {title}", ""]
+    for finding in report.findings:
+        parts = [f"- **{finding.severity}**: {_text(finding.title)}: {_text(finding.evidence)}"]
+        if finding.advice:
+            parts.append(f"  _{_text(finding.advice)}_")
+        lines += parts
+    if report.findings:
+        lines.append("")
+    for table in tables:
+        lines += _table(table)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(table: Table) -> list[str]:
+    alignment = ["---", *("---:" for _ in table.columns[1:])]
+    lines = [f"## {_text(table.title)}", "", _row(table.columns), _row(alignment)]
+    lines += [_row([_text(cell) for cell in row]) for row in table.rows]
+    lines.append("")
+    lines += [f"{_text(note)}  " for note in table.notes]
+    return [*lines, ""] if table.notes else lines
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _text(text: str) -> str:
+    """Names come from foreign files: nothing in them is markup or leaves its line."""
+    printable = "".join(character if character.isprintable() else "\ufffd" for character in text)
+    for character in "\\|<*_`[":
+        printable = printable.replace(character, "\\" + character)
+    return printable

@@ -1,0 +1,136 @@
+"""The report model. All times are ns unless a name says otherwise; a figure that cannot be had is null, never 0."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from analyzers.lifecycle import CrossProcessPair, Edge, Fault
+from analyzers.pipeline import Pipeline
+from analyzers.readers.load import LoadReport
+from analyzers.readers.ranks import RankBasis
+from analyzers.requests import RequestFigures
+from analyzers.skew import RankSkew
+from analyzers.statistics import Summary
+
+SCHEMA_VERSION = 1
+
+Severity = Literal["error", "warning", "info"]
+TimingSource = Literal["submit_to_completion", "blocking_kernel_span"]
+Scope = Literal["all", "steady"]
+
+FindingCode = Literal[
+    "no_data",
+    "lost_records",
+    "repaired_input",
+    "input_note",
+    "lifecycle_fault",
+    "clocks_not_comparable",
+    "edge_of_window",
+    "pipeline",
+    "pipeline_collapsed",
+    "assumed_depth",
+    "rank_names",
+    "rank_conflict",
+    "rank_missing",
+    "matched_by_order",
+    "incomplete_rounds",
+    "late_ranks",
+    "straggler",
+    "no_persistent_straggler",
+    "requests_failed",
+    "mtp_impossible",
+    "mtp_identity",
+    "run_status",
+]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something the reader should know: what, on what evidence, and what to do about it."""
+
+    code: FindingCode
+    severity: Severity
+    title: str
+    evidence: str
+    advice: str = ""
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """What the manifest says about the run."""
+
+    status: str
+    profile: str
+    ranks: int
+    depth: int | None
+    error: str | None
+
+
+class RankNaming(msgspec.Struct, frozen=True):
+    """Which ranks were found, and what their names were taken from."""
+
+    ranks: list[int]
+    bases: list[RankBasis]
+
+
+class StepFigures(msgspec.Struct, frozen=True):
+    """Latency of one callable from one timing source; sources are never mixed."""
+
+    callable: str
+    source: TimingSource
+    span: str
+    """The span or spans the figure is made of."""
+    scope: Scope
+    latency: Summary
+    submit: Summary
+    """Duration of the submit spans; n = 0 for blocking runs."""
+    wait: Summary
+    paired_by: dict[str, int]
+    """How many pairs each identity made."""
+
+
+class SpanFigures(msgspec.Struct, frozen=True):
+    """Durations of all spans of one name."""
+
+    name: str
+    source: Literal["serving", "strace"]
+    clock: Literal["host", "device", "file"]
+    total_ns: int
+    duration: Summary
+
+
+class LifecycleFigures(msgspec.Struct, frozen=True):
+    """Pairs, faults, and what the edges of the window cut."""
+
+    pairs: int
+    faults: list[Fault]
+    edges: list[Edge]
+    cross_process: list[CrossProcessPair]
+    declared_depth: int | None
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Everything that was measured in one recording."""
+
+    schema_version: int
+    inputs: list[LoadReport]
+    run: RunSummary | None
+    findings: list[Finding]
+    records: int
+    parsed: int
+    lost: int
+    spans: int
+    host_window_ns: tuple[int, int] | None
+    """[first start, last end) on CLOCK_MONOTONIC."""
+    ranks: RankNaming
+    lifecycle: LifecycleFigures
+    steps: list[StepFigures]
+    pipelines: list[Pipeline]
+    skew: list[RankSkew]
+    requests: list[RequestFigures]
+    span_names: list[SpanFigures]
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there is anything to measure."""
+        return self.spans > 0 or any(figures.requests for figures in self.requests)

@@ -1,0 +1,274 @@
+"""The report as headed tables of text: what every human rendering draws, in the same order and words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from analyzers.lifecycle import Fault
+from analyzers.pipeline import Overlap, Pipeline
+from analyzers.report.model import Report, SpanFigures, StepFigures
+from analyzers.requests import RequestFigures
+from analyzers.skew import Lateness, RankSkew
+from analyzers.statistics import Summary
+
+UNAVAILABLE = "unavailable"
+TOO_SMALL = "-"
+MILLISECOND = 1e6
+FAULTS_SHOWN = 20
+NAMES_SHOWN = 20
+
+_SUMMARY_COLUMNS = ["n", "mean", "p50", "p95", "p99", "max"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table; the first column is text, the others numbers. `notes` stand below it."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    notes: list[str] = field(default_factory=list)
+
+
+def report_tables(report: Report) -> list[Table]:
+    """Every table that the report has figures for."""
+    tables = [_inputs(report)]
+    if report.steps:
+        tables.append(_steps(report.steps))
+    tables += [_pipeline(pipeline) for pipeline in report.pipelines]
+    for skew in report.skew:
+        tables += _rank_tables(skew)
+    tables += [_requests(figures) for figures in report.requests]
+    tables += _lifecycle_tables(report)
+    if report.span_names:
+        tables.append(_span_names(report.span_names))
+    return tables
+
+
+def validation_tables(report: Report) -> list[Table]:
+    """Completeness and lifecycles only."""
+    return [_inputs(report), *_lifecycle_tables(report)]
+
+
+def number(value: float | None, unit: float = MILLISECOND) -> str:
+    """A figure in `unit` with three decimals; `unavailable` when there is none."""
+    return UNAVAILABLE if value is None else f"{value / unit:.3f}"
+
+
+def _percent(value: float | None) -> str:
+    return UNAVAILABLE if value is None else f"{100 * value:.1f} %"
+
+
+def _summary_row(label: str, summary: Summary, unit: float = MILLISECOND) -> list[str]:
+    """A row of `_SUMMARY_COLUMNS`; a percentile that the sample does not support is a dash."""
+    if summary.n == 0:
+        return [label, "0", UNAVAILABLE, "", "", "", ""]
+    values = (summary.mean, summary.p50, summary.p95, summary.p99, summary.max)
+    return [
+        label,
+        str(summary.n),
+        *(TOO_SMALL if value is None else f"{value / unit:.3f}" for value in values),
+    ]
+
+
+def _too_small_note(summaries: Iterable[Summary]) -> list[str]:
+    small = any(summary.n and summary.p99 is None for summary in summaries)
+    return ["-: n too small (p95 needs 20 values, p99 100)"] if small else []
+
+
+def _inputs(report: Report) -> Table:
+    rows = [
+        [entry.path, entry.format.replace("_", " "), str(entry.records), str(entry.parsed), str(entry.lost)]
+        for entry in report.inputs
+    ]
+    notes = [f"{report.parsed} of {report.records} records read, {report.lost} lost; {report.spans} spans"]
+    if report.ranks.ranks:
+        ranks = ", ".join(map(str, report.ranks.ranks))
+        notes.append(f"ranks {ranks} (from {', '.join(report.ranks.bases)})")
+    if report.run is not None:
+        depth = UNAVAILABLE if report.run.depth is None else str(report.run.depth)
+        notes.append(f"run: profile {report.run.profile}, status {report.run.status}, depth {depth}")
+    return Table("Inputs", ["file", "format", "records", "read", "lost"], rows, notes)
+
+
+def _steps(steps: list[StepFigures]) -> Table:
+    rows = []
+    for figures in steps:
+        label = f"{figures.callable}, {figures.scope}, {figures.source}"
+        rows.append(_summary_row(label, figures.latency))
+        if figures.submit.n:
+            rows.append(_summary_row("  submit span", figures.submit))
+            rows.append(_summary_row("  wait span", figures.wait))
+    notes = _too_small_note(figures.latency for figures in steps)
+    for figures in steps:
+        if figures.paired_by and figures.scope == "all":
+            pairs = ", ".join(f"{count} by {by}" for by, count in figures.paired_by.items())
+            notes.append(f"{figures.callable}: pairs made {pairs}")
+    return Table("Step latency (ms)", ["callable, steps, source", *_SUMMARY_COLUMNS], rows, notes)
+
+
+def _pipeline(pipeline: Pipeline) -> Table:
+    overlaps = [
+        ("submit(N+1) before wait(N) ends", pipeline.in_flight),
+        ("prepare(N+1) during runner_run(N)", pipeline.prepare),
+        ("bind(N+1) during runner_run(N)", pipeline.bind),
+    ]
+    rows = [[label, *_overlap(overlap)] for label, overlap in overlaps]
+    notes = [pipeline.statement]
+    steady = pipeline.steady
+    if pipeline.in_flight.pairs:
+        left_out = ", ".join(f"{entry.count} {entry.reason}" for entry in steady.left_out) or "none"
+        notes.append(f"steady state: {steady.steps} steps; left out: {left_out}")
+        if not steady.batch_known:
+            notes.append("no request records: whether the batch was full is unknown")
+    return Table(f"Pipeline: {pipeline.callable}", ["overlap", "steps", "of", "share"], rows, notes)
+
+
+def _overlap(overlap: Overlap) -> list[str]:
+    if not overlap.pairs:
+        return ["", "0", UNAVAILABLE]
+    return [str(overlap.overlapping), str(overlap.pairs), _percent(overlap.share)]
+
+
+def _rank_tables(skew: RankSkew) -> list[Table]:
+    figures = [
+        ("runner-start skew", skew.runner_start_skew),
+        ("runner-end skew", skew.runner_end_skew),
+        ("step-end skew", skew.step_end_skew),
+        ("rank root (chip.run)", skew.root),
+        ("bind", skew.bind),
+        ("runner_run", skew.runner_run),
+        ("runner-to-validate gap", skew.runner_to_validate_gap),
+        ("validate", skew.validate),
+        ("host excess", skew.host_excess),
+        ("device bubble", skew.device_bubble),
+    ]
+    ranks = len(skew.ranks)
+    notes = [
+        f"{skew.rounds} rounds, {skew.roots} roots on {ranks} ranks, matched by {skew.matched_by}; "
+        f"{len(skew.incomplete)} incomplete",
+        f"more than {skew.late_ns / MILLISECOND:g} ms after the median: {len(skew.late_starts)} starts, "
+        f"{len(skew.long_tails)} ends; rounds with such a skew: {skew.rounds_over_late_start_skew} at start, "
+        f"{skew.rounds_over_late_end_skew} at end",
+        *_too_small_note(summary for _, summary in figures),
+    ]
+    title = f"Ranks: {skew.callable}, {skew.scope} rounds (ms)"
+    tables = [
+        Table(title, ["figure", *_SUMMARY_COLUMNS], [_summary_row(*figure) for figure in figures], notes)
+    ]
+    if ranks > 1:
+        tables.append(_critical_rank(skew))
+        tables.append(_last_ranks(skew))
+    return tables
+
+
+def _critical_rank(skew: RankSkew) -> Table:
+    critical = skew.critical_rank
+    rows = [_summary_row("root", critical.root)]
+    rows += [_summary_row(f"  {phase}", summary) for phase, summary in critical.phases.items()]
+    counts = ", ".join(f"{rank}: {count}" for rank, count in critical.counts.items())
+    notes = [f"rounds in which a rank was critical: {counts}"] if counts else []
+    title = f"Critical rank: {skew.callable}, {skew.scope} rounds (ms)"
+    return Table(title, ["phase", *_SUMMARY_COLUMNS], rows, notes)
+
+
+def _last_ranks(skew: RankSkew) -> Table:
+    rows = [
+        [
+            str(rank),
+            str(skew.last_to_start.counts.get(rank, 0)),
+            str(skew.last_to_end.counts.get(rank, 0)),
+            str(sum(event.rank == rank for event in skew.late_starts)),
+            str(sum(event.rank == rank for event in skew.long_tails)),
+        ]
+        for rank in skew.ranks
+    ]
+    notes = [_p_value(skew.last_to_start), _p_value(skew.last_to_end)]
+    title = f"Last ranks: {skew.callable}, {skew.scope} rounds"
+    columns = ["rank", "last to start", "last to end", "late starts", "long tails"]
+    return Table(title, columns, rows, [note for note in notes if note])
+
+
+def _p_value(lateness: Lateness) -> str:
+    test = lateness.test
+    if test is None:
+        return ""
+    return f"last to {lateness.edge}: p = {test.p_value:.2g} if every rank were equally often last ({test.method})"
+
+
+def _requests(figures: RequestFigures) -> Table:
+    summaries = [
+        ("TTFT (ms)", figures.ttft, MILLISECOND),
+        ("E2E (ms)", figures.e2e, MILLISECOND),
+        ("tpot, per request (ms)", figures.tpot, MILLISECOND),
+        ("tpot_incl_first (ms)", figures.tpot_incl_first, MILLISECOND),
+        ("step_time (ms)", figures.step_time, MILLISECOND),
+    ]
+    single = [
+        ("tpot, token-weighted (ms)", number(figures.tpot_token_weighted_ns)),
+        ("tokens_per_step", number(figures.tokens_per_step, 1)),
+        ("effective TPOT (ms)", number(figures.effective_tpot_ns)),
+        ("elapsed (ms)", number(figures.elapsed_ns)),
+        ("throughput (tokens/s)", number(figures.throughput_per_s, 1)),
+        ("peak (tokens/s)", number(figures.peak_per_s, 1)),
+        ("full-batch throughput (tokens/s)", number(figures.full_batch_throughput_per_s, 1)),
+    ]
+    mtp = figures.mtp
+    if mtp is not None:
+        single += [
+            ("MTP accepted of proposed", f"{mtp.accepted} of {mtp.proposed}"),
+            ("MTP acceptance rate", _percent(mtp.acceptance_rate)),
+            ("MTP acceptance length", number(mtp.acceptance_length, 1)),
+            ("MTP committed = steps + accepted", f"{mtp.committed} = {mtp.steps} + {mtp.accepted}"),
+        ]
+    rows = [_summary_row(label, summary, unit) for label, summary, unit in summaries]
+    rows += [[label, "", value, "", "", "", ""] for label, value in single]
+    notes = [f"{figures.requests} requests, {figures.failed} failed, {figures.output_tokens} output tokens"]
+    if figures.tpot_undefined:
+        notes.append(
+            f"tpot undefined for {figures.tpot_undefined} requests (fewer than two tokens): left out"
+        )
+    notes += _too_small_note(summary for _, summary, _ in summaries)
+    return Table(f"Requests: {figures.phase}", ["figure", *_SUMMARY_COLUMNS], rows, notes)
+
+
+def _lifecycle_tables(report: Report) -> list[Table]:
+    lifecycle = report.lifecycle
+    if not lifecycle.pairs and not lifecycle.faults and not lifecycle.edges:
+        return []
+    rows = [["valid pairs", str(lifecycle.pairs)], ["faults", str(len(lifecycle.faults))]]
+    for kind in ("open_at_start", "open_at_end"):
+        rows.append([f"edge: {kind}", str(sum(edge.kind == kind for edge in lifecycle.edges))])
+    depth = UNAVAILABLE if lifecycle.declared_depth is None else str(lifecycle.declared_depth)
+    tables = [Table("Lifecycles", ["submit to wait", "count"], rows, [f"declared depth: {depth}"])]
+    if lifecycle.faults:
+        tables.append(_faults(lifecycle.faults))
+    return tables
+
+
+def _faults(faults: list[Fault]) -> Table:
+    rows = [
+        [fault.kind, f"{fault.callable} {fault.detail}".strip(), str(fault.spans[0].start_ns)]
+        for fault in faults[:FAULTS_SHOWN]
+    ]
+    more = len(faults) - FAULTS_SHOWN
+    notes = [f"and {more} more: see --format json"] if more > 0 else []
+    return Table("Lifecycle faults", ["kind", "what", "at (ns)"], rows, notes)
+
+
+def _span_names(figures: list[SpanFigures]) -> Table:
+    rows = [
+        [
+            f"{entry.name} (device clock)" if entry.clock == "device" else entry.name,
+            str(entry.duration.n),
+            number(entry.total_ns),
+            number(entry.duration.mean),
+            number(entry.duration.p50),
+            number(entry.duration.max),
+        ]
+        for entry in figures[:NAMES_SHOWN]
+    ]
+    more = len(figures) - NAMES_SHOWN
+    notes = [f"and {more} more names: see --format json"] if more > 0 else []
+    return Table("Spans by name (ms)", ["span", "n", "total", "mean", "p50", "max"], rows, notes)

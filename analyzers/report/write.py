@@ -1,0 +1,56 @@
+"""Where a rendered report goes: standard output or a file."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from analyzers.errors import UnusableInputError
+from analyzers.report.json import render_json
+from analyzers.report.markdown import render_markdown
+from analyzers.report.model import Report
+from analyzers.report.tables import Table
+from analyzers.report.terminal import render_terminal
+
+Format = Literal["table", "md", "json"]
+
+_FILE_WIDTH = 120
+
+
+def write_report(
+    report: Report, tables: Sequence[Table], output: Format, out: Path | None, *, title: str
+) -> None:
+    """Render `report` as `output` to the file `out`, or to standard output when it is None.
+
+    JSON holds the whole report; the other formats draw `tables`.
+
+    Raises:
+        UnusableInputError: the file cannot be written.
+    """
+    if out is None:
+        if output == "table":
+            render_terminal(report, tables, Console())
+        else:
+            sys.stdout.write(_rendered(report, tables, output, title))
+        return
+    try:
+        out.write_text(_rendered(report, tables, output, title), encoding="utf-8")
+    except OSError as error:
+        raise UnusableInputError(f"--out {out}: cannot be written: {error.strerror or error}") from error
+
+
+def _rendered(report: Report, tables: Sequence[Table], output: Format, title: str) -> str:
+    match output:
+        case "json":
+            return render_json(report)
+        case "md":
+            return render_markdown(report, tables, title)
+        case "table":
+            text = io.StringIO()
+            render_terminal(report, tables, Console(file=text, width=_FILE_WIDTH))
+            return text.getvalue()
