@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from analyzers.swimlane.model import Slice
 
+Unit = Sequence[Slice]
+"""Slices that stay together, such as those of one invocation."""
+
 
 def drawing_order(slices: Iterable[Slice]) -> list[Slice]:
     """Sort by start, enclosing slices before the ones they enclose."""
@@ -43,25 +46,31 @@ def nest(slices: Iterable[Slice], *, rounding_ns: int = 0) -> list[list[Slice]]:
     return lanes
 
 
-def pack(units: Iterable[Sequence[Slice]]) -> list[list[Slice]]:
-    """Put units (an invocation, a request, ...) on as few lanes as needed for no two to share any time.
-
-    The slices of one unit stay together. Returns the slices of each lane, unit after unit.
-    """
-    lanes: list[list[Slice]] = []
+def pack(units: Iterable[Unit]) -> list[list[Unit]]:
+    """Put units (an invocation, a request, ...) on as few lanes as needed for no two to share any time."""
+    lanes: list[list[Unit]] = []
     free_from: list[int] = []
     for unit in sorted(units, key=_extent):
         start_ns, end_ns = _extent(unit)
-        for index, free_ns in enumerate(free_from):
-            if free_ns <= start_ns:
-                lanes[index] += unit
-                free_from[index] = end_ns
-                break
-        else:
-            lanes.append(list(unit))
+        index = next((index for index, free_ns in enumerate(free_from) if free_ns <= start_ns), len(lanes))
+        if index == len(lanes):
+            lanes.append([])
             free_from.append(end_ns)
+        lanes[index].append(unit)
+        free_from[index] = end_ns
     return lanes
 
 
-def _extent(unit: Sequence[Slice]) -> tuple[int, int]:
+def nest_each(units: Iterable[Unit]) -> list[list[Slice]]:
+    """Split the units of one lane as `nest` does, each on its own: no unit lies inside another one's slice."""
+    lanes: list[list[Slice]] = []
+    for unit in units:
+        for index, nested in enumerate(nest(unit)):
+            if index == len(lanes):
+                lanes.append([])
+            lanes[index] += nested
+    return lanes
+
+
+def _extent(unit: Unit) -> tuple[int, int]:
     return min(item.start_ns for item in unit), max(item.end_ns for item in unit)

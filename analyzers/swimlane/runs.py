@@ -10,7 +10,7 @@ import numpy as np
 
 from analyzers.readers.strace import ROOT
 from analyzers.spans import ABSENT, Clock, Lane, SpanTable
-from analyzers.swimlane.lanes import nest, pack
+from analyzers.swimlane.lanes import nest_each, pack
 from analyzers.swimlane.model import Slice, Track
 
 RUNNER_RUN = f"{ROOT}.runner_run"
@@ -85,13 +85,12 @@ def run_tracks(runs: list[Run]) -> list[Track]:
     tracks: list[Track] = []
     for slot, slot_runs in sorted(by_slot.items()):
         label = "run" if slot == ABSENT else f"slot {slot}"
-        owner_of = {id(item): run for run in slot_runs for item in run.host}
+        run_of = {id(run.host): run for run in slot_runs}
         for index, lane in enumerate(pack([run.host for run in slot_runs])):
             name = label if index == 0 else f"{label}, overlapping {index}"
-            tracks += _named(name, nest(lane))
-            lane_runs = {id(owner_of[id(item)]): owner_of[id(item)] for item in lane}.values()
-            device = [item for run in lane_runs for item in run.device]
-            tracks += _named(f"{name}, device", nest(device))
+            tracks += _named(name, nest_each(lane))
+            device = [run_of[id(unit)].device for unit in lane]
+            tracks += _named(f"{name}, device", nest_each(device))
     return tracks
 
 

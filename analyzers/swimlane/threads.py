@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from analyzers.callables import RUN, SUBMIT, WAIT
 from analyzers.spans import Kind, Lane, Source, SpanTable
-from analyzers.swimlane.lanes import nest, pack
+from analyzers.swimlane.lanes import Unit, nest, pack
 from analyzers.swimlane.model import Instant, Slice, Track
 
 ROLES = ("API", "engine", "prepare", "device", "output", "node scheduler", "other")
@@ -87,7 +87,7 @@ def _lane_tracks(spans: SpanTable, label: str, rows: list[int], slices: Mapping[
         (slices[row] for row in drawn if spans.kind[row] != Kind.ASYNC),
         rounding_ns=ROUNDING_NS if (spans.source[rows] == Source.SERVING).all() else 0,
     )
-    free = pack([slices[row]] for row in drawn if spans.kind[row] == Kind.ASYNC)
+    free = _flat(pack([slices[row]] for row in drawn if spans.kind[row] == Kind.ASYNC))
     tracks = [
         Track(label if index == 0 else f"{label}, overlapping {index}", slices=lane)
         for index, lane in enumerate(nested)
@@ -107,11 +107,11 @@ def _lane_tracks(spans: SpanTable, label: str, rows: list[int], slices: Mapping[
 def _shared_tracks(
     spans: SpanTable, label: str, tasks: list[list[int]], slices: Mapping[int, Slice]
 ) -> list[Track]:
-    units = []
+    units: list[Unit] = []
     for rows in tasks:
         for lane in nest((slices[row] for row in rows if row in slices), rounding_ns=ROUNDING_NS):
             units += _outermost_units(lane)
-    lanes = pack(units)
+    lanes = _flat(pack(units))
     tracks = [
         Track(label if index == 0 else f"{label} {index + 1}", slices=lane)
         for index, lane in enumerate(lanes)
@@ -122,6 +122,10 @@ def _shared_tracks(
             tracks.append(Track(label))
         tracks[0].instants += sorted(instants, key=lambda instant: instant.at_ns)
     return tracks
+
+
+def _flat(lanes: list[list[Unit]]) -> list[list[Slice]]:
+    return [[item for unit in lane for item in unit] for lane in lanes]
 
 
 def _outermost_units(lane: list[Slice]) -> list[list[Slice]]:

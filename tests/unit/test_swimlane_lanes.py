@@ -3,7 +3,9 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.swimlane.lanes import nest, pack
+from analyzers.spans import ABSENT, Clock, Lane, Source, SpanTableBuilder
+from analyzers.swimlane import timeline_from_spans
+from analyzers.swimlane.lanes import nest, nest_each, pack
 from analyzers.swimlane.model import Slice
 
 
@@ -25,7 +27,12 @@ def test_an_overlap_opens_a_lane_and_takes_what_is_inside_it_along() -> None:
 
 
 def test_units_never_share_time_on_a_lane_even_if_one_would_fit_inside_another() -> None:
-    assert names(pack([slices((0, 10)), slices((2, 4)), slices((10, 12))])) == [["0-10", "10-12"], ["2-4"]]
+    lanes = pack([slices((0, 10)), slices((2, 4)), slices((10, 12))])
+    assert [names(lane) for lane in lanes] == [[["0-10"], ["10-12"]], [["2-4"]]]
+
+
+def test_a_unit_that_ends_in_an_instant_does_not_lend_it_to_the_next() -> None:
+    assert names(nest_each([slices((0, 5), (5, 5)), slices((5, 9))])) == [["0-5", "5-5", "5-9"]]
 
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=25)
@@ -49,5 +56,38 @@ def test_packing_uses_no_more_lanes_than_units_that_share_a_moment(drawn: list[t
     deepest = max((sum(s <= at < s + n + 1 for s, n in drawn) for at in range(85)), default=0)
     assert len(lanes) == deepest
     for lane in lanes:
-        for first, second in itertools.pairwise(lane):
+        for (first,), (second,) in itertools.pairwise(lane):
             assert first.end_ns <= second.start_ns
+
+
+runs = st.lists(
+    st.tuples(st.integers(0, 200), st.integers(1, 80), st.integers(0, 80), st.sampled_from([ABSENT, 0, 1])),
+    max_size=8,
+)
+
+
+@given(runs)
+def test_every_span_of_every_run_is_drawn_once_and_nothing_overlaps(
+    drawn: list[tuple[int, int, int, int]],
+) -> None:
+    table = SpanTableBuilder(Source.STRACE)
+    lane = Lane("server.log", 5, 5)
+    for invocation, (start, length, offset, slot) in enumerate(drawn, 1):
+        inner = min(offset, length)
+        for name, at, lasts, depth in (
+            ("chip.run.runner_run", start + inner, length - inner, 1),
+            ("chip.run.bind", start, inner, 1),
+            ("chip.run", start, length, 0),
+        ):
+            table.append(
+                name, at, lasts, lane, clock=Clock.HOST, rank=0, slot=slot, invocation=invocation, depth=depth
+            )
+    tracks = list(timeline_from_spans(table.build()).tracks())
+    assert sum(len(track.slices) for track in tracks) == 3 * len(drawn)
+    assert len({track.name for track in tracks}) == len(tracks)
+    for track in tracks:
+        for first, second in itertools.combinations(track.slices, 2):
+            assert second.start_ns >= first.end_ns or second.end_ns <= first.end_ns
+            if second.start_ns < first.end_ns:
+                # What lies inside belongs to the same run.
+                assert first.args["invocation"] == second.args["invocation"]
