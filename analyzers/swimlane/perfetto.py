@@ -115,6 +115,8 @@ class _Writer:
         descriptor.uuid = next(self._uuids)
         descriptor.name = name
         descriptor.sibling_order_rank = rank
+        # Viewers draw sibling tracks of equal name as one unless told otherwise.
+        descriptor.sibling_merge_behavior = TrackDescriptor.SIBLING_MERGE_BEHAVIOR_NONE
         if parent:
             descriptor.parent_uuid = parent
 
