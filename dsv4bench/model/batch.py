@@ -10,8 +10,8 @@ from torch import Tensor
 
 from dsv4bench.cache.layout import CacheGroup, CacheLayout
 
-MIN_ROWS = 4
-"""Fewest rows of a matrix product; see `pad_rows`."""
+ROW_MULTIPLE = 4
+"""What row counts are padded to; see `pad_rows`."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +72,18 @@ def pad_rows(rows: Rows) -> Rows: ...
 @overload
 def pad_rows(rows: Tensor) -> Tensor: ...
 def pad_rows(rows: Rows | Tensor) -> Rows | Tensor:
-    """Repeat the last row until there are MIN_ROWS; no rows stay none.
+    """Repeat the last row until the number of rows is a multiple of ROW_MULTIPLE; no rows stay none.
 
-    Matrix products of fewer rows take another code path, with other rounding: padded, a row's result does
-    not depend on whether a draft or another sequence shares its call. The copies write what the last row
-    writes.
+    Matrix products of few rows and vector loops' tails take other code paths, with other rounding: padded, a
+    row's result does not depend on whether a draft or another sequence shares its call. The copies write what
+    the last row writes.
     """
     if isinstance(rows, Rows):
         return Rows(pad_rows(rows.token_ids), pad_rows(rows.positions), pad_rows(rows.sequences))
-    total = len(rows)
-    if total == 0 or total >= MIN_ROWS:
-        return rows
-    return torch.cat((rows, rows[-1:].expand(MIN_ROWS - total, *rows.shape[1:])))
+    missing = -len(rows) % ROW_MULTIPLE
+    return torch.cat((rows, rows[-1:].expand(missing, *rows.shape[1:]))) if missing else rows
 
 
 def _flat_layers(pool: Tensor) -> tuple[Tensor, ...]:
-    return tuple(layer.flatten(0, 1) for layer in pool.unbind(0))
+    # A view, never the copy that flatten would make of a pool with gaps.
+    return tuple(layer.view(pool.shape[1] * pool.shape[2], pool.shape[3]) for layer in pool.unbind(0))

@@ -32,7 +32,7 @@ class DeepSeekV4:
     """
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, Tensor], exchange: ExpertExchange) -> None:
-        """Take float32 tensors under the released names (see `tensor_shapes`); big ones are not copied.
+        """Take float32 tensors under the released names (see `tensor_shapes`); embedding and head are not copied.
 
         Raises UsageError if a tensor is missing or misshapen, or if the ranks cannot share the experts
         equally.

@@ -7,7 +7,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from dsv4bench.errors import UsageError
-from dsv4bench.model.batch import MIN_ROWS
+from dsv4bench.model.batch import ROW_MULTIPLE
 from dsv4bench.model.config import ModelConfig
 from dsv4bench.model.exchange import ExpertExchange
 
@@ -59,7 +59,7 @@ class Experts:
             return x
         # Lay rows out by expert, each expert padded to the fullest one: two batched products do all experts.
         running = F.one_hot(owned, self.count).cumsum(0)
-        capacity = max(int(running[-1].max()), MIN_ROWS)
+        capacity = max(int(running[-1].max()), ROW_MULTIPLE)
         places = owned * capacity + running.gather(1, owned.unsqueeze(1)).squeeze(1) - 1
         padded = x.new_zeros(self.count * capacity, x.shape[1]).index_copy_(0, places, x)
         return self.each(padded.view(self.count, capacity, -1)).flatten(0, 1).index_select(0, places)

@@ -12,7 +12,7 @@ from dsv4bench.model.batch import BlockTables, Rows
 from dsv4bench.model.config import ModelConfig
 from dsv4bench.model.rope import Rope
 
-MIN_ENTRIES = 8
+MIN_ENTRIES = 16
 
 
 @dataclass(frozen=True)
