@@ -204,7 +204,7 @@ def _straggler(skew: RankSkew, lateness: Lateness, late: int) -> Iterable[Findin
         title = f"{skew.callable}: rank {rank} is persistently the last to {lateness.edge}"
         advice = "look at that device and at the host core of its process" if severity == "warning" else ""
         yield Finding("straggler", severity, title, evidence, advice)
-    elif late and lateness.edge == "end":
+    elif late and lateness.edge == "end" and lateness.rounds >= len(skew.ranks):
         title = f"{skew.callable}: no persistent straggler, the last rank changes"
         yield Finding("no_persistent_straggler", "info", title, f"rank {rank} {evidence}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
@@ -105,8 +106,24 @@ class Lifecycle:
     faults: list[Fault] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     cross_process: list[CrossProcessPair] = field(default_factory=list)
+    submits: list[Endpoint] = field(default_factory=list)
+    """Every submit, paired or not, in order: what tells consecutive steps from ones with a gap between."""
     depth: int | None = None
     """The declared depth; None when the input declares none."""
+
+    def neighbours(self, callable_name: str) -> list[tuple[Step, Step]]:
+        """Valid steps of one callable and process with no other submission of it between them."""
+        by_submit = {id(step.submit): step for step in self.of(callable_name)}
+        by_process: dict[Hashable, list[Endpoint]] = {}
+        for submit in self.submits:
+            if submit.callable == callable_name:
+                by_process.setdefault(submit.process, []).append(submit)
+        pairs = [
+            (by_submit.get(id(first)), by_submit.get(id(second)))
+            for submits in by_process.values()
+            for first, second in pairwise(submits)
+        ]
+        return [(step, following) for step, following in pairs if step is not None and following is not None]
 
     def of(self, callable_name: str) -> list[Step]:
         """The valid steps of one callable, in order of submission."""
@@ -126,6 +143,7 @@ def check_lifecycles(spans: SpanTable, invalid: SpanTable, *, depth: int | None 
         for endpoint in find_endpoints(concatenate([spans, invalid]))
         if endpoint.interval.duration_ns != _UNFINISHED_NS
     ]
+    result.submits = [endpoint for endpoint in endpoints if endpoint.role == "submit"]
     left: list[Endpoint] = []
     for group in by_process_and_callable(endpoints).values():
         pairing = _Pairing(group, result, depth or ASSUMED_DEPTH)

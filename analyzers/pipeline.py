@@ -124,11 +124,7 @@ def measure_pipeline(
     """
     steps = lifecycle.of(callable_name)
     rounds = [item for item in matching.rounds if item.callable == callable_name]
-    neighbours = [
-        (step, following)
-        for step, following in pairwise(steps)
-        if step.submit.process == following.submit.process
-    ]
+    neighbours = lifecycle.neighbours(callable_name)
     in_flight = Overlap(
         pairs=len(neighbours),
         overlapping=sum(following.interval.start_ns < step.interval.end_ns for step, following in neighbours),

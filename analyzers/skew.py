@@ -266,20 +266,18 @@ def _duration(interval: Interval | None) -> int:
 def _bubbles(matching: RoundMatching) -> dict[tuple[int, int], int]:
     """(rank, root start) -> ns from that runner's end to the start of the rank's next one.
 
-    Only between neighbours of one callable: the gap before a prefill is no bubble of decode.
+    Only between neighbouring rounds of one callable: the gap before a prefill is no bubble of decode, and neither
+    is the time of a run whose record was lost.
     """
-    by_rank: dict[int, list[RankRun]] = {}
-    for item in matching.rounds:
-        for run in item.runs.values():
-            if "runner_run" in run.phases:
-                by_rank.setdefault(run.rank, []).append(run)
     bubbles: dict[tuple[int, int], int] = {}
-    for rank, runs in by_rank.items():
-        runs.sort(key=lambda run: run.phases["runner_run"].start_ns)
-        for current, following in pairwise(runs):
-            if current.callable == following.callable:
-                gap = following.phases["runner_run"].start_ns - current.phases["runner_run"].end_ns
-                bubbles[rank, current.root.start_ns] = gap
+    for current, following in pairwise(matching.rounds):
+        if current.callable != following.callable:
+            continue
+        for rank in current.runs.keys() & following.runs.keys():
+            run, after = current.runs[rank], following.runs[rank]
+            if "runner_run" in run.phases and "runner_run" in after.phases:
+                gap = after.phases["runner_run"].start_ns - run.phases["runner_run"].end_ns
+                bubbles[rank, run.root.start_ns] = gap
     return bubbles
 
 

@@ -88,8 +88,8 @@ def read_manifest(path: Path) -> Manifest:
 def without_repeats(server: StraceLog, rank_logs: Sequence[StraceLog]) -> StraceLog:
     """`server` without the records that a rank's own log holds, so that each counts once.
 
-    What only `server` holds of a rank joins that rank's process. A record torn in `server` is no loss when its
-    process has a log of its own: that one is the measure.
+    The report counts the remaining records. What only `server` holds of a rank joins that rank's process. A
+    record torn in `server` is no loss when its process has a log of its own: that one is the measure.
     """
     if not rank_logs:
         return server
@@ -118,11 +118,15 @@ def without_repeats(server: StraceLog, rank_logs: Sequence[StraceLog]) -> Strace
             excused -= forgiven
             issue = LoadIssue(issue.kind, issue.count, issue.lost - forgiven, issue.where)
         issues.append(issue)
-    return dataclasses.replace(
-        server,
-        spans=dataclasses.replace(server.spans, lanes=lanes).select(new),
-        report=msgspec.structs.replace(server.report, issues=issues),
+    repeated = int((~new).sum())
+    report = msgspec.structs.replace(
+        server.report,
+        records=server.report.records - repeated,
+        parsed=server.report.parsed - repeated,
+        issues=issues,
     )
+    spans = dataclasses.replace(server.spans, lanes=lanes).select(new)
+    return dataclasses.replace(server, spans=spans, report=report)
 
 
 def _record_keys(spans: SpanTable) -> list[tuple[object, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from analyzers.callables import is_prefill
 from analyzers.lifecycle import Fault
 from analyzers.pipeline import Overlap, Pipeline
 from analyzers.report.model import Report, SpanFigures, StepFigures
@@ -37,8 +38,12 @@ def report_tables(report: Report) -> list[Table]:
     if report.steps:
         tables.append(_steps(report.steps))
     tables += [_pipeline(pipeline) for pipeline in report.pipelines]
+    detailed: set[str] = set()
     for skew in report.skew:
-        tables += _rank_tables(skew)
+        # Who is critical and who is last is drawn once a decode callable: for its steady rounds if there are any.
+        in_detail = skew.callable not in detailed and not is_prefill(skew.callable)
+        tables += _rank_tables(skew, in_detail=in_detail)
+        detailed.add(skew.callable)
     tables += [_requests(figures) for figures in report.requests]
     tables += _lifecycle_tables(report)
     if report.span_names:
@@ -131,7 +136,7 @@ def _overlap(overlap: Overlap) -> list[str]:
     return [str(overlap.overlapping), str(overlap.pairs), _percent(overlap.share)]
 
 
-def _rank_tables(skew: RankSkew) -> list[Table]:
+def _rank_tables(skew: RankSkew, *, in_detail: bool) -> list[Table]:
     figures = [
         ("runner-start skew", skew.runner_start_skew),
         ("runner-end skew", skew.runner_end_skew),
@@ -157,7 +162,7 @@ def _rank_tables(skew: RankSkew) -> list[Table]:
     tables = [
         Table(title, ["figure", *_SUMMARY_COLUMNS], [_summary_row(*figure) for figure in figures], notes)
     ]
-    if ranks > 1:
+    if ranks > 1 and in_detail:
         tables.append(_critical_rank(skew))
         tables.append(_last_ranks(skew))
     return tables
