@@ -217,7 +217,12 @@ class _Pairing:
             return
         # A wait that starts before any submit did belongs to a submit before the profile window.
         inside = [wait for wait in waits if wait.interval.start_ns >= submits[0].interval.start_ns]
-        reason = _why_order_is_ambiguous(submits, inside, self._depth)
+        by_id = [
+            step for step in self._result.of(submits[0].callable) if step.submit.process == submits[0].process
+        ]
+        reason = _why_order_is_ambiguous(submits, inside, self._depth) or _why_order_contradicts(
+            submits, inside, by_id
+        )
         if reason is not None:
             detail = (
                 f"{len(submits)} submits and {len(inside)} waits carry no id and {reason}: none is paired"
@@ -255,6 +260,19 @@ def _why_order_is_ambiguous(submits: Sequence[Endpoint], waits: Sequence[Endpoin
     one_open_at_the_end = len(submits) == len(waits) + 1 and in_flight <= 1
     if len(submits) != len(waits) and not one_open_at_the_end:
         return "their numbers differ"
+    return None
+
+
+def _why_order_contradicts(
+    submits: Sequence[Endpoint], waits: Sequence[Endpoint], by_id: Sequence[Step]
+) -> str | None:
+    """Why pairs made by order would overtake steps paired by an id; None when they keep their place."""
+    for submit, wait in zip(submits, waits, strict=False):
+        for step in by_id:
+            submitted_later = step.submit.interval.start_ns > submit.interval.start_ns
+            completed_later = step.wait.interval.end_ns > wait.interval.end_ns
+            if submitted_later != completed_later:
+                return f"would complete out of order with {step.submit.label}"
     return None
 
 

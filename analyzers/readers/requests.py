@@ -88,6 +88,9 @@ def _own(line: str) -> RequestTiming:
     times = record.token_times_ns
     if len(times) != len(record.output_token_ids):
         raise _BadRequestError(f"{len(record.output_token_ids)} output tokens but {len(times)} arrival times")
+    for count in (record.accepted, record.proposed, record.steps, record.discarded):
+        if count is not None:
+            _count(count)
     chunks = _grouped(times)
     _check_order([record.send_ns, *times])
     return RequestTiming(
@@ -128,7 +131,7 @@ def _plain(record: dict[str, Any], number: int) -> RequestTiming:
         first = send + (_ns(record["ttft_ms"]) or 0)
     chunks = None
     if isinstance(record.get("chunks"), list):
-        chunks = tuple((_required_ns(item["t_ms"]), _count(item["tokens"])) for item in record["chunks"])
+        chunks = tuple(map(_chunk, record["chunks"]))
         if chunks:
             first, last = chunks[0][0], chunks[-1][0]
     tokens = _output_tokens(record, chunks)
@@ -146,6 +149,12 @@ def _plain(record: dict[str, Any], number: int) -> RequestTiming:
         first_chunk_tokens=chunks[0][1] if chunks else 1,
         error=None if error is None else str(error),
     )
+
+
+def _chunk(item: Any) -> tuple[int, int]:
+    if not isinstance(item, dict):
+        raise _BadRequestError(f"{item!r} is no output event")
+    return _required_ns(item.get("t_ms")), _count(item.get("tokens"))
 
 
 def _output_tokens(record: dict[str, Any], chunks: tuple[tuple[int, int], ...] | None) -> int | None:
