@@ -133,7 +133,8 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `token_times_ns[i]` is the arrival of `output_token_ids[i]`; tokens of one step share one arrival.
     `accepted` / `proposed` / `steps` are the MTP counts of this request: drafts accepted, drafts offered to
-    verification, decode steps that carried the request and whose tokens were kept.
+    verification, decode steps that carried the request and whose tokens were kept. `discarded` tokens were committed
+    by the last of those steps beyond the request's end, so that 1 + steps + accepted = output tokens + discarded.
     """
 
     request_id: str
@@ -146,6 +147,7 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     accepted: int | None = None
     proposed: int | None = None
     steps: int | None = None
+    discarded: int | None = None
     prompt: str | None = None
     text: str | None = None
     error: str | None = None

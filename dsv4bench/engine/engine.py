@@ -261,6 +261,12 @@ def check_options(options: EngineOptions) -> None:
         raise UsageError(f"depth must be 1 or 2, got {options.depth}")
     if options.speculative_tokens not in (0, 1):
         raise UsageError(f"the number of speculative tokens must be 0 or 1, got {options.speculative_tokens}")
+    longest = options.config.max_position_embeddings - reachable_headroom(options.speculative_tokens)
+    if not 2 <= options.max_model_len <= longest:
+        raise UsageError(
+            f"max_model_len must be 2..{longest} for this model (its {options.config.max_position_embeddings} positions "
+            f"less what speculation may reach beyond a request), got {options.max_model_len}"
+        )
     rows = options.requests_per_rank * (options.speculative_tokens + 1)
     if not 1 <= rows <= PREFILL_TILE:
         raise UsageError(

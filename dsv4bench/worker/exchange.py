@@ -14,6 +14,8 @@ import torch.distributed
 from numpy.typing import NDArray
 from torch.distributed import Store  # type: ignore[attr-defined]
 
+from dsv4bench.worker.board import Progress
+
 
 class ProcessBarrier:
     """A barrier among forked processes on semaphores: nobody spins, the last to arrive wakes the others.
@@ -52,33 +54,30 @@ class SharedMemoryExchange:
     Two areas a rank alternate: whoever writes an area again has passed a barrier that all ranks reached only after
     they had read it.
 
-    Layout of the region: one cache line for the barrier, then for each rank two areas of
-    [counts: int64 x ranks, row width: int64][rows: float32].
+    Layout of the region: for each rank two areas of [counts: int64 x ranks, row width: int64][rows: float32].
     """
 
-    _BARRIER_BYTES = 64
-
-    def __init__(self, rank: int, ranks: int, region: NDArray[np.uint8], barrier: ProcessBarrier) -> None:
+    def __init__(
+        self,
+        rank: int,
+        ranks: int,
+        region: NDArray[np.uint8],
+        barrier: ProcessBarrier,
+        progress: NDArray[np.int64],
+    ) -> None:
+        """`progress` is this rank's line of the board."""
         self.rank = rank
         self.ranks = ranks
         self._barrier = barrier
-        self._call = 0
+        self._progress = progress
         header = 8 * (ranks + 1)
-        area_bytes = (region.nbytes - self._BARRIER_BYTES) // (2 * ranks) // 64 * 64
+        area_bytes = region.nbytes // (2 * ranks) // 64 * 64
         self._headers: list[list[NDArray[np.int64]]] = []
         self._rows: list[list[torch.Tensor]] = []
         for source in range(ranks):
-            areas = [
-                region[self._BARRIER_BYTES + (2 * source + half) * area_bytes :][:area_bytes]
-                for half in range(2)
-            ]
+            areas = [region[(2 * source + half) * area_bytes :][:area_bytes] for half in range(2)]
             self._headers.append([area[:header].view(np.int64) for area in areas])
             self._rows.append([torch.from_numpy(area[header:].view(np.float32)) for area in areas])
-
-    @classmethod
-    def barrier_word(cls, region: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The word of the region that a `ProcessBarrier` counts in."""
-        return region[:8].view(np.int64)
 
     def all_to_all(self, rows: torch.Tensor, counts: list[int]) -> tuple[torch.Tensor, list[int]]:
         """See `model.exchange.ExpertExchange.all_to_all`.
@@ -86,8 +85,8 @@ class SharedMemoryExchange:
         Raises:
             ValueError: the rows do not fit the rank's area of the region.
         """
-        half = self._call & 1
-        self._call += 1
+        half = int(self._progress[Progress.EXCHANGES]) & 1
+        self._progress[Progress.EXCHANGES] += 1
         width = rows.shape[1]
         mine = self._rows[self.rank][half]
         if rows.numel() > mine.numel():
@@ -115,13 +114,23 @@ class SharedMemoryExchange:
 class DistributedExchange:
     """All-to-all over a `torch.distributed` process group (gloo on CPUs; the same calls serve NCCL and HCCL)."""
 
-    def __init__(self, rank: int, ranks: int, store: Store, backend: str = "gloo") -> None:
+    def __init__(
+        self,
+        rank: int,
+        ranks: int,
+        store: Store,
+        progress: NDArray[np.int64],
+        backend: str = "gloo",
+    ) -> None:
+        """`progress` is this rank's line of the board."""
         self.rank = rank
         self.ranks = ranks
+        self._progress = progress
         torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=ranks)
 
     def all_to_all(self, rows: torch.Tensor, counts: list[int]) -> tuple[torch.Tensor, list[int]]:
         """See `model.exchange.ExpertExchange.all_to_all`."""
+        self._progress[Progress.EXCHANGES] += 1
         sent = torch.tensor(counts, dtype=torch.int64)
         expected = torch.empty_like(sent)
         torch.distributed.all_to_all_single(expected, sent)

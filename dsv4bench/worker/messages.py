@@ -33,7 +33,7 @@ Argument = HostArgument | DeviceArgument | ScalarArgument
 
 
 class Dispatch(msgspec.Struct, frozen=True, tag="dispatch"):
-    """Engine to rank: bind these arguments to a program, report, and run once activated."""
+    """Engine to rank: bind these arguments to a program, and run it once every rank has bound."""
 
     dispatch_id: int
     program: int
@@ -41,12 +41,6 @@ class Dispatch(msgspec.Struct, frozen=True, tag="dispatch"):
     generation: int
     trace: bool
     arguments: list[Argument]
-
-
-class Activate(msgspec.Struct, frozen=True, tag="activate"):
-    """Engine to rank: every rank has bound this dispatch; run it."""
-
-    dispatch_id: int
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
@@ -57,12 +51,6 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """Rank to engine: started, with this process id."""
 
     pid: int
-
-
-class Bound(msgspec.Struct, frozen=True, tag="bound"):
-    """Rank to engine: the arguments of this dispatch are bound."""
-
-    dispatch_id: int
 
 
 class Complete(msgspec.Struct, frozen=True, tag="complete"):
@@ -113,6 +101,7 @@ class ServerSpec(msgspec.Struct, frozen=True):
     host_bytes: int
     device_fds: list[int]
     device_bytes: int
+    board_fd: int
     exchange_fd: int
     exchange_bytes: int
     rank_sockets: list[int]
@@ -120,8 +109,8 @@ class ServerSpec(msgspec.Struct, frozen=True):
     server_log: str | None
 
 
-ToRank = Dispatch | Activate | Stop
-FromRank = Ready | Bound | Complete
+ToRank = Dispatch | Stop
+FromRank = Ready | Complete
 FromServer = RankExited | StartFailed
 
 # One datagram holds one record; the kernel's default socket buffer (208 KiB) bounds it.

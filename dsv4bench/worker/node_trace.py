@@ -34,10 +34,6 @@ class NodeTrace:
         """One rank's frame was sent."""
         self._rank_record("frame_submit", start, run_id, rank, slot_id, generation, "worker")
 
-    def activate(self, start: int, run_id: int, slot_id: int, generation: int) -> None:
-        """All ranks had bound; they were told to run."""
-        self._dispatch_record("activate", start, run_id, slot_id, generation, "scheduler")
-
     def complete(self, start: int, run_id: int, rank: int, slot_id: int, generation: int) -> None:
         """One rank's completion was taken in."""
         self._rank_record("complete", start, run_id, rank, slot_id, generation, "worker")

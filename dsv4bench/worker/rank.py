@@ -6,10 +6,9 @@ import os
 import socket
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,11 +16,10 @@ from numpy.typing import NDArray
 
 from dsv4bench.model.exchange import ExpertExchange
 from dsv4bench.tracing.strace import StraceEmitter
+from dsv4bench.worker.board import Progress
 from dsv4bench.worker.messages import (
     MAX_MESSAGE_BYTES,
-    Activate,
     Argument,
-    Bound,
     Complete,
     Dispatch,
     HostArgument,
@@ -46,6 +44,14 @@ class RankContext:
     exchange: ExpertExchange
 
 
+class Gate(Protocol):
+    """Opens when every rank has arrived: no rank starts its runner before all have bound."""
+
+    def wait(self, rank: int) -> None:
+        """Return once every rank has called."""
+        ...
+
+
 Validation = Callable[[], None]
 """A program may return one: a check of its outputs, run as the `validate` phase; it raises when they are wrong."""
 
@@ -65,7 +71,10 @@ class RankProcess:
         device: NDArray[np.uint8],
         specs: list[ProgramSpec],
         programs: object,
+        gate: Gate,
+        progress: NDArray[np.int64],
     ) -> None:
+        """`progress` is the rank's line of the board."""
         self._rank = rank
         self._channel = channel
         self._host = host
@@ -74,7 +83,8 @@ class RankProcess:
         self._functions: list[Callable[..., Validation | None]] = [
             getattr(programs, spec.function) for spec in specs
         ]
-        self._inbox: deque[ToRank] = deque()
+        self._gate = gate
+        self._progress = progress
         self._tensors: dict[Argument, torch.Tensor] = {}
         self._strace = StraceEmitter()
         self._invocation = 0
@@ -85,11 +95,10 @@ class RankProcess:
         self._strace.ready(self._rank)
         self._send(Ready(os.getpid()))
         while True:
-            message = self._inbox.popleft() if self._inbox else self._receive()
+            message = self._receive()
             if isinstance(message, Stop):
                 return
-            if isinstance(message, Dispatch):
-                self._serve_dispatch(message)
+            self._serve_dispatch(message)
 
     def _serve_dispatch(self, dispatch: Dispatch) -> None:
         try:
@@ -111,8 +120,8 @@ class RankProcess:
         args_end = clock()
         arguments = [self._value(argument) for argument in dispatch.arguments]
         bind_end = clock()
-        self._send(Bound(dispatch.dispatch_id))
-        self._wait_for_activation(dispatch.dispatch_id)
+        self._progress[Progress.BOUND] += 1
+        self._gate.wait(self._rank)
 
         runner_start = clock()
         with torch.inference_mode():
@@ -121,6 +130,7 @@ class RankProcess:
         if validation is not None:
             validation()
         validate_end = clock()
+        self._progress[Progress.COMPLETED] += 1
         self._send(Complete(dispatch.dispatch_id))
         released = clock()
         if not dispatch.trace:
@@ -183,20 +193,13 @@ class RankProcess:
         extent = region[argument.offset : argument.offset + nbytes]
         return torch.from_numpy(extent.view(dtype).reshape(argument.shape))
 
-    def _wait_for_activation(self, dispatch_id: int) -> None:
-        while True:
-            message = self._receive()
-            if isinstance(message, Activate) and message.dispatch_id == dispatch_id:
-                return
-            self._inbox.append(message)
-
     def _receive(self) -> ToRank:
         data = self._channel.recv(MAX_MESSAGE_BYTES)
         if not data:
             raise EngineGoneError
         return decode_to_rank(data)
 
-    def _send(self, message: Ready | Bound | Complete) -> None:
+    def _send(self, message: Ready | Complete) -> None:
         try:
             self._channel.send(encode(message))
         except BrokenPipeError as error:

@@ -26,6 +26,7 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from dsv4bench.model.exchange import ExpertExchange, LocalExchange
 from dsv4bench.worker.arena import SharedRegion
+from dsv4bench.worker.board import Board
 from dsv4bench.worker.exchange import DistributedExchange, ProcessBarrier, SharedMemoryExchange
 from dsv4bench.worker.messages import (
     MAX_MESSAGE_BYTES,
@@ -104,11 +105,10 @@ class RankServer:
         )
         host = SharedRegion(spec.host_fd, spec.host_bytes)
         exchange_region = SharedRegion(spec.exchange_fd, spec.exchange_bytes)
-        barrier = ProcessBarrier(
-            multiprocessing.get_context("fork"),
-            spec.ranks,
-            SharedMemoryExchange.barrier_word(exchange_region.bytes),
-        )
+        board = Board(SharedRegion(spec.board_fd, Board.size(spec.ranks)).bytes, spec.ranks)
+        fork = multiprocessing.get_context("fork")
+        gate = ProcessBarrier(fork, spec.ranks, board.gate_arrivals)
+        barrier = ProcessBarrier(fork, spec.ranks, board.exchange_arrivals)
         if spec.exchange == "torch-distributed" and spec.ranks > 1:
             self._store_directory = tempfile.TemporaryDirectory(prefix="dsv4bench-store-")
 
@@ -117,8 +117,10 @@ class RankServer:
                 return LocalExchange()
             if self._store_directory is not None:
                 store = FileStore(str(Path(self._store_directory.name) / "store"), spec.ranks)
-                return DistributedExchange(rank, spec.ranks, store)
-            return SharedMemoryExchange(rank, spec.ranks, exchange_region.bytes, barrier)
+                return DistributedExchange(rank, spec.ranks, store, board.progress[rank])
+            return SharedMemoryExchange(
+                rank, spec.ranks, exchange_region.bytes, barrier, board.progress[rank]
+            )
 
         server_log = [_open_log(spec.server_log)] if spec.server_log else []
         for rank in range(spec.ranks):
@@ -131,7 +133,7 @@ class RankServer:
                 os.close(reader)
                 os.close(writer)
                 self._control.close()
-                _run_rank(rank, spec, host, make_exchange, make_programs)
+                _run_rank(rank, spec, host, gate, board, make_exchange, make_programs)
             os.close(writer)
             os.close(spec.rank_sockets[rank])
             log = [_open_log(spec.rank_logs[rank])] if spec.rank_logs else []
@@ -198,6 +200,8 @@ def _run_rank(
     rank: int,
     spec: ServerSpec,
     host: SharedRegion,
+    gate: ProcessBarrier,
+    board: Board,
     make_exchange: Callable[[int], ExpertExchange],
     make_programs: Callable[[RankContext], Any],
 ) -> NoReturn:
@@ -209,7 +213,17 @@ def _run_rank(
         device = SharedRegion(spec.device_fds[rank], spec.device_bytes)
         context = RankContext(rank, spec.ranks, make_exchange(rank))
         channel = socket.socket(fileno=spec.rank_sockets[rank])
-        RankProcess(rank, channel, host.bytes, device.bytes, spec.programs, make_programs(context)).serve()
+        process = RankProcess(
+            rank,
+            channel,
+            host.bytes,
+            device.bytes,
+            spec.programs,
+            make_programs(context),
+            gate,
+            board.progress[rank],
+        )
+        process.serve()
         status = 0
     except EngineGoneError:
         status = 0

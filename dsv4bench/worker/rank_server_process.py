@@ -29,6 +29,7 @@ class RankServerProcess:
         exchange: str,
         host: SharedRegion,
         devices: Sequence[SharedRegion],
+        board: SharedRegion,
         exchange_region: SharedRegion,
         rank_logs: Sequence[str],
         server_log: str | None,
@@ -38,7 +39,7 @@ class RankServerProcess:
         pairs = [messages.socket_pair() for _ in range(ranks)]
         self.channels = [ours for ours, _ in pairs]
         theirs = [server_control, *(their_end for _, their_end in pairs)]
-        regions = [host, *devices, exchange_region]
+        regions = [host, *devices, board, exchange_region]
         spec = messages.ServerSpec(
             ranks=ranks,
             setup=setup,
@@ -49,6 +50,7 @@ class RankServerProcess:
             host_bytes=host.size,
             device_fds=[region.fd for region in devices],
             device_bytes=devices[0].size,
+            board_fd=board.fd,
             exchange_fd=exchange_region.fd,
             exchange_bytes=exchange_region.size,
             rank_sockets=[end.fileno() for end in theirs[1:]],

@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike
 from dsv4bench.errors import EngineError, RankError
 from dsv4bench.worker import messages
 from dsv4bench.worker.arena import HostArena, SharedRegion
+from dsv4bench.worker.board import Board
 from dsv4bench.worker.device import Device
 from dsv4bench.worker.handle import DispatchHandle
 from dsv4bench.worker.node_trace import NodeTrace
@@ -57,7 +58,6 @@ class _InFlight:
     trace: bool
     slot_id: int
     generation: int
-    bound: set[int] = field(default_factory=set)
     completed: set[int] = field(default_factory=set)
     head_since: float = math.inf
 
@@ -92,6 +92,8 @@ class TorchWorker:
             else None
         )
         self._node_trace = NodeTrace(log_fd)
+        board = SharedRegion.create("board", Board.size(options.ranks))
+        self._board = Board(board.bytes, options.ranks)
         self._server = RankServerProcess(
             ranks=options.ranks,
             setup=options.setup,
@@ -100,6 +102,7 @@ class TorchWorker:
             exchange=options.exchange,
             host=self._host.region,
             devices=[device.region for device in self._devices],
+            board=board,
             exchange_region=SharedRegion.create("exchange", options.exchange_bytes),
             rank_logs=[str(path) for path in options.rank_logs],
             server_log=str(options.server_log) if options.server_log else None,
@@ -139,6 +142,7 @@ class TorchWorker:
                     self._read_rank(key.data)
             if self._error is not None:
                 raise self._error
+        self.rank_pids = dict(sorted(self.rank_pids.items()))
 
     def close(self) -> None:
         """Drain in order, end the ranks and the server; idempotent."""
@@ -350,8 +354,6 @@ class TorchWorker:
         message = messages.decode_from_rank(data)
         if isinstance(message, messages.Ready):
             self.rank_pids[rank] = message.pid
-        elif isinstance(message, messages.Bound):
-            self._bound(rank, message.dispatch_id)
         elif message.error is not None:
             self._fail(
                 RankError(
@@ -365,21 +367,6 @@ class TorchWorker:
     def _program_of(self, dispatch_id: int) -> str:
         entry = self._in_flight.get(dispatch_id)
         return entry.handle.program if entry else "unknown program"
-
-    def _bound(self, rank: int, dispatch_id: int) -> None:
-        entry = self._in_flight.get(dispatch_id)
-        if entry is None:
-            return
-        entry.bound.add(rank)
-        if len(entry.bound) < self.ranks:
-            return
-        started = time.perf_counter_ns()
-        message = messages.encode(messages.Activate(dispatch_id))
-        for channel in self._server.channels:
-            with contextlib.suppress(OSError):
-                channel.send(message)
-        if entry.trace:
-            self._node_trace.activate(started, dispatch_id, entry.slot_id, entry.generation)
 
     def _complete(self, rank: int, dispatch_id: int) -> None:
         entry = self._in_flight.get(dispatch_id)
@@ -404,9 +391,7 @@ class TorchWorker:
         entry = next(iter(self._in_flight.values()), None)
         timeout = self.options.dispatch_timeout_s
         if entry is not None and time.monotonic() - entry.head_since > timeout:
-            # A rank that has not bound holds all others at the gate: only it is to blame.
-            everyone = set(range(self.ranks))
-            missing = sorted(everyone - entry.bound or everyone - entry.completed)
+            missing = self._board.furthest_behind(set(range(self.ranks)) - entry.completed)
             pids = ", ".join(f"rank {rank} (pid {self.rank_pids[rank]})" for rank in missing)
             self._fail(
                 RankError(

@@ -221,5 +221,5 @@ def test_logs_hold_whole_records_of_every_rank(toy_worker, tmp_path):
     together = server_log.read_text().splitlines()
     for log in logs:
         assert set(log.read_text().splitlines()) <= set(together)
-    assert sum(" name=node.activate " in line for line in together) == 20
+    assert sum(" name=node.post_fence_retirement " in line for line in together) == 20
     assert sum(" name=node.complete " in line for line in together) == 60

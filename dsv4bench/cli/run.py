@@ -1,0 +1,67 @@
+"""`dsv4bench run`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dsv4bench.profile import Profile
+
+
+def run(
+    profile: Annotated[
+        str, typer.Argument(help="A shipped profile (see `dsv4bench profiles`) or the path of a .toml file.")
+    ] = "smoke",
+    backend: Annotated[
+        str | None, typer.Option(help="What runs the ranks: torch, the embedded default.")
+    ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(help="Number of ranks; short for --set engine.ranks=N.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override a key of the profile, e.g. engine.depth=1."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run directory to make; runs/<profile>-<time> if not given.")
+    ] = None,
+    no_trace: Annotated[
+        bool, typer.Option("--no-trace", help="Run without SA_PROFILE spans and STRACE records.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON document.")] = False,
+) -> None:
+    """Run a DeepSeek-V4 decode engine under both traces, then analyze what it did."""
+    from dsv4bench.profile import load_profile
+
+    overrides = list(set_ or [])
+    if backend is not None:
+        overrides.append(f'engine.backend="{backend}"')
+    if ranks is not None:
+        overrides.append(f"engine.ranks={ranks}")
+    if no_trace:
+        overrides += ['trace.sa_profile="off"', "trace.strace=false"]
+    _run(load_profile(profile, overrides), out, as_json=json)
+
+
+def _run(profile: Profile, out: Path | None, *, as_json: bool) -> None:
+    from dsv4bench.cli.progress import RunDisplay
+    from dsv4bench.launch import Launcher, create_run_directory
+    from dsv4bench.reporting import report_run
+
+    directory = create_run_directory(out, profile)
+    with RunDisplay(profile) as display:
+        result = Launcher(profile, directory, sys.argv, display).run()
+        display.stage("analyzing")
+        report = report_run(directory)
+    report.show(as_json=as_json)
+    if result.error is not None:
+        raise result.error
+    if report.verdict.exit_code:
+        print(f"dsv4bench: {report.verdict.reason}", file=sys.stderr)
+        raise typer.Exit(report.verdict.exit_code)

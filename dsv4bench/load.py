@@ -1,0 +1,55 @@
+"""The load of a profile: its prompts as token ids, and the requests of a batch."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from dsv4bench.engine.requests import Request
+from dsv4bench.errors import UsageError
+from dsv4bench.model.config import ModelConfig
+from dsv4bench.model.tokenizer import Tokenizer
+from dsv4bench.profile import Profile
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt as the engine gets it, and its text where there is one."""
+
+    token_ids: tuple[int, ...]
+    text: str | None
+
+
+def prompts_of(profile: Profile, config: ModelConfig) -> list[Prompt]:
+    """One prompt a request: the profile's texts round robin, or synthetic ids drawn from the model's seed.
+
+    Raises:
+        UsageError: a text has tokens that a model of this vocabulary does not know.
+    """
+    load = profile.load
+    if load.prompts is not None:
+        tokenizer = Tokenizer()
+        texts = [load.prompts[index % len(load.prompts)] for index in range(load.requests)]
+        prompts = [Prompt(tuple(tokenizer.encode(text)), text) for text in texts]
+        for prompt in prompts:
+            if max(prompt.token_ids) >= config.vocab_size:
+                raise UsageError(
+                    f"prompt {prompt.text!r} needs the full vocabulary, but model preset {profile.model.preset!r} has "
+                    f"{config.vocab_size} tokens; use a preset with the real vocabulary or set load.prompt_tokens"
+                )
+        return prompts
+    assert load.prompt_tokens is not None
+    draw = random.Random(profile.model.seed)
+    # Ids 0 and 1 are BOS and EOS.
+    return [
+        Prompt(tuple(draw.randrange(2, config.vocab_size) for _ in range(load.prompt_tokens)), None)
+        for _ in range(load.requests)
+    ]
+
+
+def requests_of(profile: Profile, prompts: list[Prompt], *, batch: str, output_tokens: int) -> list[Request]:
+    """The requests of one batch; `batch` begins their ids."""
+    return [
+        Request(f"{batch}-{index}", prompt.token_ids, output_tokens, profile.load.ignore_eos)
+        for index, prompt in enumerate(prompts)
+    ]
