@@ -19,5 +19,11 @@ class EngineError(Dsv4benchError):
     exit_code = 1
 
 
+class RunInterruptedError(Dsv4benchError):
+    """The user ended a run early; what was measured so far is kept."""
+
+    exit_code = 130
+
+
 class RankError(EngineError):
     """A rank process died, hung or raised; the message names the rank and the cause."""

@@ -17,8 +17,6 @@ from dsv4bench.cli.swimlane import swimlane
 from dsv4bench.cli.validate import validate
 from dsv4bench.errors import Dsv4benchError
 
-EXIT_INTERRUPTED = 130
-
 app = typer.Typer(
     name="dsv4bench",
     help="Run an asynchronous DeepSeek-V4 decode engine under tracing, and see where every millisecond went.",
@@ -38,6 +36,3 @@ def main() -> None:
     except (Dsv4benchError, AnalyzerError) as error:
         print(f"dsv4bench: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("dsv4bench: interrupted", file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)

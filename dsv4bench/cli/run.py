@@ -51,6 +51,7 @@ def run(
 
 def _run(profile: Profile, out: Path | None, *, as_json: bool) -> None:
     from dsv4bench.cli.progress import RunDisplay
+    from dsv4bench.errors import RunInterruptedError
     from dsv4bench.launch import Launcher, create_run_directory
     from dsv4bench.reporting import report_run
 
@@ -60,6 +61,8 @@ def _run(profile: Profile, out: Path | None, *, as_json: bool) -> None:
         display.stage("analyzing")
         report = report_run(directory)
     report.show(as_json=as_json)
+    if isinstance(result.error, KeyboardInterrupt):
+        raise RunInterruptedError(f"interrupted; what was measured so far is in {directory.root}")
     if result.error is not None:
         raise result.error
     if report.verdict.exit_code:

@@ -139,8 +139,7 @@ def test_injected_drafts_change_acceptance_and_nothing_else(
     checkpoints, prompts, greedy, drafter, acceptance, depth
 ):
     injected = [
-        [-1] * len(prompt) + drafter(tokens)
-        for prompt, tokens in zip(prompts, greedy["random"], strict=True)
+        [-1] * len(prompt) + drafter(tokens) for prompt, tokens in zip(prompts, greedy["random"], strict=True)
     ]
     engine = Engine(options(checkpoints["random"], depth=depth))
     try:

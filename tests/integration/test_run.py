@@ -1,0 +1,236 @@
+"""`dsv4bench run` as a user meets it: a real process, its exit code, its words, and what it leaves behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from analyzers.rundir import Manifest, RequestRecord, RunDirectory
+from tests.integration.conftest import children_of, is_alive
+
+# A small model and few ranks; what is tested here is the command.
+SMALL = [
+    "--set",
+    "model.preset=test-b",
+    "--set",
+    "load.prompt_tokens=12",
+    "--set",
+    "load.warmup_output_tokens=2",
+    "--ranks",
+    "4",
+]
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cache")
+    return {**os.environ, "DSV4BENCH_CACHE": str(cache), "NO_COLOR": "1", "COLUMNS": "120"}
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "dsv4bench", *map(str, arguments)]
+
+
+def run(environment, *arguments, cwd=None):
+    return subprocess.run(
+        command(*arguments), env=environment, capture_output=True, text=True, timeout=120, cwd=cwd
+    )
+
+
+def manifest_of(directory: Path) -> Manifest:
+    return msgspec.json.decode((directory / "run.json").read_bytes(), type=Manifest)
+
+
+def records_of(directory: Path) -> list[RequestRecord]:
+    lines = (directory / "requests.jsonl").read_bytes().splitlines()
+    return [msgspec.json.decode(line, type=RequestRecord) for line in lines]
+
+
+def test_smoke_is_the_main_job(environment, tmp_path):
+    out = tmp_path / "run"
+    done = run(environment, "run", "smoke", "--out", out)
+    assert done.returncode == 0, done.stderr
+    paths = RunDirectory(out)
+    manifest = manifest_of(out)
+    assert manifest.status == "complete"
+    assert [process.rank for process in manifest.device_map] == list(range(8))
+    for path in (
+        paths.serving_trace,
+        paths.server_log,
+        paths.responses,
+        paths.performance_summary,
+        paths.report("json"),
+        paths.report("md"),
+        paths.swimlane_perfetto,
+        paths.swimlane_chrome,
+        *(paths.rank_log(rank) for rank in range(8)),
+    ):
+        assert path.stat().st_size > 0
+        if path.suffix == ".json":
+            json.loads(path.read_bytes())
+    measured = [record for record in records_of(out) if record.phase == "measured"]
+    assert len(measured) == 1
+    (record,) = measured
+    assert record.prompt == "Huawei is"
+    assert len(record.output_token_ids) == 20
+    assert record.finish_reason == "length"
+    # K = 1: each step offers one draft and commits one token more than it accepts.
+    assert record.proposed == record.steps
+    assert 20 + record.discarded == 1 + record.steps + record.accepted
+    summary = json.loads(paths.performance_summary.read_bytes())
+    assert summary["output_tokens"] == 20
+    assert summary["effective_tpot_ms"] == pytest.approx(summary["elapsed_s"] * 1e3 / 20)
+    for text in ("submit_to_completion", "two in flight", "runner-start skew", "swimlane.pftrace"):
+        assert text in done.stdout
+    assert "smoke: starting 8 ranks" in done.stderr
+    # The same figures from the directory alone.
+    again = run(environment, "analyze", out, "--format", "json")
+    assert again.returncode == 0
+    fresh, stored = json.loads(again.stdout), json.loads(paths.report("json").read_bytes())
+    assert fresh["steps"] == stored["steps"]
+    assert fresh["skew"] == stored["skew"]
+
+
+@pytest.mark.parametrize(("depth", "statement"), [(2, "two in flight"), (1, "depth one")])
+def test_the_report_says_how_deep_the_pipeline_was(environment, tmp_path, depth, statement):
+    done = run(
+        environment,
+        *("run", "gbs32-mtp1", *SMALL, "--out", tmp_path / "run", "--set", f"engine.depth={depth}"),
+        *("--set", "load.output_tokens=40", "--set", "load.requests=8"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert statement in done.stdout
+    report = json.loads((tmp_path / "run" / "report.json").read_bytes())
+    pairs = report["lifecycle"]["pairs"]
+    assert pairs >= 20
+    assert report["lifecycle"]["faults"] == []
+    assert report["lost"] == 0
+
+
+def test_json_prints_one_document_and_nothing_else(environment, tmp_path):
+    done = run(environment, "run", "gbs32-mtp1", *SMALL, "--out", tmp_path / "run", "--json",
+               "--set", "load.output_tokens=4", "--set", "load.requests=2")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["schema_version"] >= 1
+
+
+def test_without_traces_the_requests_are_still_measured(environment, tmp_path):
+    done = run(environment, "run", "gbs32-mtp1", *SMALL, "--no-trace", "--out", tmp_path / "run",
+               "--set", "load.output_tokens=4", "--set", "load.requests=2")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "run" / "sa_profile").exists()
+    assert "[STRACE]" not in (tmp_path / "run" / "server.log").read_text()
+    assert "TTFT" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["smok"], "unknown profile 'smok' (did you mean 'smoke'?)"),
+        (["smoke", "--set", "engine.dept=1"], "unknown key 'dept' in [engine] (did you mean 'depth'?)"),
+        (["smoke", "--set", "engine.depth=3"], "engine.depth = 3: expected a whole number from 1 to 2"),
+        (["smoke", "--ranks", "32"], "32 ranks cannot share 16 experts evenly"),
+        (["smoke", "--set", "model.preset=huge"], "huge"),
+        (["smoke", "--set", "model.preset=test-b"], "needs the full vocabulary"),
+        (["smoke", "--out", "/proc/nowhere"], "cannot write to the output directory /proc/nowhere"),
+    ],
+)
+def test_bad_usage_is_one_clear_line_and_exit_2(environment, tmp_path, arguments, message):
+    done = run(environment, "run", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    lines = [line for line in done.stderr.splitlines() if line.startswith("dsv4bench: ")]
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_an_output_directory_in_use_is_refused(environment, tmp_path):
+    (tmp_path / "kept").write_text("mine")
+    done = run(environment, "run", "smoke", "--out", tmp_path)
+    assert done.returncode == 2
+    assert "is not empty" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def start_long_run(environment, out):
+    """A run that would take minutes; returns it with its processes once tokens flow."""
+    process = subprocess.Popen(
+        command("run", "gbs32-mtp1", *SMALL, "--out", out, "--set", "engine.max_model_len=4000",
+                "--set", "load.output_tokens=3900"),
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    log = out / "server.log"
+    while time.monotonic() < deadline:
+        if log.exists() and log.read_text(errors="replace").count(" name=chip.run ") > 80:
+            break
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    return process, children_of(process.pid)
+
+
+def shared_memory() -> set[str]:
+    return {entry.name for entry in Path("/dev/shm").iterdir()}
+
+
+def test_a_killed_rank_ends_the_run_and_leaves_what_was_measured(environment, tmp_path):
+    out, before = tmp_path / "run", shared_memory()
+    process, children = start_long_run(environment, out)
+    victim = manifest_of(out).device_map[2]
+    assert manifest_of(out).status == "running"
+    killed_at = time.monotonic()
+    os.kill(victim.pid, signal.SIGKILL)
+    output, errors = process.communicate(timeout=30)
+    assert time.monotonic() - killed_at < 10
+    assert process.returncode == 1
+    assert f"rank 2 (pid {victim.pid}) was killed by SIGKILL" in errors
+    assert "Traceback" not in errors
+    assert not any(is_alive(pid) for pid in children)
+    assert shared_memory() <= before
+
+    manifest = manifest_of(out)
+    assert manifest.status == "incomplete"
+    assert f"rank 2 (pid {victim.pid}) was killed by SIGKILL" in manifest.error
+    measured = [record for record in records_of(out) if record.phase == "measured"]
+    assert sum(len(record.output_token_ids) for record in measured) > 0
+    assert {record.finish_reason for record in measured} == {"error"}
+    again = run(environment, "analyze", out)
+    assert again.returncode in (0, 1)
+    assert "was killed by SIGKILL" in again.stdout
+    assert "submit_to_completion" in again.stdout
+
+
+def test_ctrl_c_ends_the_run_and_leaves_what_was_measured(environment, tmp_path):
+    out, before = tmp_path / "run", shared_memory()
+    process, children = start_long_run(environment, out)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    assert not any(is_alive(pid) for pid in children)
+    assert shared_memory() <= before
+    assert manifest_of(out).status == "interrupted"
+    measured = [record for record in records_of(out) if record.phase == "measured"]
+    assert sum(len(record.output_token_ids) for record in measured) > 0
+    assert {record.finish_reason for record in measured} == {"cancelled"}
+
+
+def test_a_killed_command_leaves_no_rank_behind(environment, tmp_path):
+    out = tmp_path / "run"
+    process, children = start_long_run(environment, out)
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 10
+    while any(is_alive(pid) for pid in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(is_alive(pid) for pid in children)
+    again = run(environment, "analyze", out)
+    assert again.returncode in (0, 3, 4)
+    assert "Traceback" not in again.stderr
