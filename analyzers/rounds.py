@@ -92,12 +92,14 @@ def rank_runs(spans: SpanTable, names: DispatchNames) -> tuple[list[RankRun], in
     whose interval holds them.
     """
     in_chip = spans.where_name(lambda name: name in (ROOT, _DEVICE_WALL) or name in _PHASE_OF_NAME)
-    rows = np.flatnonzero(in_chip & (spans.rank != ABSENT)).tolist()
+    rows = np.flatnonzero(in_chip & (spans.rank != ABSENT))
     roots: dict[RunKey, list[int]] = {}
     children: dict[RunKey, list[int]] = {}
-    for row in rows:
-        key = (spans.lane_of(row).process, int(spans.invocation[row]))
-        (roots if spans.name_of(row) == ROOT else children).setdefault(key, []).append(row)
+    processes = [lane.process for lane in spans.lanes]
+    is_root = spans.named(ROOT)[rows].tolist()
+    columns = (rows.tolist(), spans.lane[rows].tolist(), spans.invocation[rows].tolist(), is_root)
+    for row, lane, invocation, root in zip(*columns, strict=True):
+        (roots if root else children).setdefault((processes[lane], invocation), []).append(row)
     callables = name_runs(spans, [row for group in roots.values() for row in group], names)
     runs = [
         _run(spans, row, callables[row], children.get(key, []), alone=len(group) == 1)

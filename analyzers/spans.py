@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +72,22 @@ ID_COLUMNS = (
     "worker_id",
     "depth",
 )
+
+
+class Ids(TypedDict, total=False):
+    """The id columns by name; `ID_COLUMNS` lists them in table order."""
+
+    step_id: int
+    slot: int
+    dispatch_id: int
+    invocation: int
+    generation: int
+    run_id: int
+    run_epoch: int
+    worker_id: int
+    depth: int
+
+
 _ROW_COLUMNS = (
     "name",
     "category",
@@ -223,18 +239,10 @@ class SpanTableBuilder:
         hid: str = "",
         rank: int = ABSENT,
         kind: Kind = Kind.SPAN,
-        step_id: int = ABSENT,
-        slot: int = ABSENT,
-        dispatch_id: int = ABSENT,
-        invocation: int = ABSENT,
-        generation: int = ABSENT,
-        run_id: int = ABSENT,
-        run_epoch: int = ABSENT,
-        worker_id: int = ABSENT,
-        depth: int = ABSENT,
         arguments: dict[str, Any] | None = None,
+        **ids: Unpack[Ids],
     ) -> None:
-        """Add one row. Every integer must fit int64 (see `as_id`)."""
+        """Add one row. Every integer must fit int64 (see `as_id`); an id not given is ABSENT."""
         self._rows.append(
             (
                 _code(self._names, name),
@@ -249,15 +257,7 @@ class SpanTableBuilder:
                 int(clock),
                 int(self._source),
                 int(kind),
-                step_id,
-                slot,
-                dispatch_id,
-                invocation,
-                generation,
-                run_id,
-                run_epoch,
-                worker_id,
-                depth,
+                *[ids.get(column, ABSENT) for column in ID_COLUMNS],
                 arguments or None,
             )
         )

@@ -11,15 +11,15 @@ from urllib.parse import unquote
 import numpy as np
 
 from analyzers.readers.load import IssueCounter, IssueKind, LoadReport
-from analyzers.spans import ABSENT, INT64_MAX, Clock, Lane, Source, SpanTable, SpanTableBuilder, as_id
+from analyzers.spans import ABSENT, Clock, Ids, Lane, Source, SpanTable, SpanTableBuilder, as_id
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _HEAD = re.compile(r"\[STRACE\][ \t]+v=(?P<version>\d+)(?:[ \t]+pid=(?P<pid>\d{1,18})[ \t])?", re.ASCII)
 # Brackets inside values are percent-encoded, so a record runs up to the next "[" or the line end.
 _RECORD = re.compile(
-    r"\[STRACE\][ \t]+v=1[ \t]+pid=(?P<pid>\d+)[ \t]+tid=(?P<tid>\d+)[ \t]+inv=(?P<inv>\d+)"
-    r"[ \t]+hid=(?P<hid>[0-9a-fA-F]+)[ \t]+depth=(?P<depth>\d+)[ \t]+name=(?P<name>[^\s\[\]]+)"
-    r"[ \t]+ts=(?P<ts>-?\d+)[ \t]+dur=(?P<dur>-?\d+)(?=[\s\[]|$)(?P<attributes>[^\[\r\n]*)",
+    r"\[STRACE\][ \t]+v=1[ \t]+pid=(\d{1,20})[ \t]+tid=(\d{1,20})[ \t]+inv=(\d{1,20})"
+    r"[ \t]+hid=([0-9a-fA-F]{1,16})[ \t]+depth=(\d{1,20})[ \t]+name=([^\s\[\]]+)"
+    r"[ \t]+ts=(-?\d{1,20})[ \t]+dur=(-?\d{1,20})(?=[\s\[]|$)([^\[\r\n]*)",
     re.ASCII,
 )
 _ATTRIBUTE = re.compile(r"[A-Za-z_][\w.]*=\S*", re.ASCII)
@@ -34,6 +34,9 @@ _DROP_COUNT = re.compile(
 
 _LONGEST_INTEGER = 20
 """Digits of 2**64 - 1; a longer run of digits is no number of this format."""
+
+_LARGEST = 2**62
+"""The sum and difference of two numbers up to this still fit int64; as a time it is 146 years."""
 
 OLD_ROOT = "simpler_run"
 ROOT = "chip.run"
@@ -81,21 +84,12 @@ def read_strace(data: bytes, path: str, *, issues: IssueCounter | None = None) -
     issues = issues if issues is not None else IssueCounter()
     text = _decode(data, issues)
     lines = _LineNumbers(text)
-    spans = SpanTableBuilder(Source.STRACE)
-    invalid = SpanTableBuilder(Source.STRACE)
-    parsed = 0
+    rows = _Rows(path, issues, lines)
     readable: set[int] = set()
     for match in _RECORD.finditer(text):
-        if _longest_integer(match) > _LONGEST_INTEGER or not _fits(match):
-            readable.add(match.start())
-            issues.add("out_of_range", f"line {lines.at(match.start())}", lost=1)
-            continue
         readable.add(match.start())
-        parsed += 1
-        negative = int(match["dur"]) < 0
-        if negative:
-            issues.add("invalid_dur", f"line {lines.at(match.start())}", lost=1)
-        _append(invalid if negative else spans, match, path, issues, lines)
+        rows.add(match)
+    parsed = len(rows.spans) + len(rows.invalid)
     heads = 0
     torn_pids = []
     for head in _HEAD.finditer(text):
@@ -106,8 +100,8 @@ def read_strace(data: bytes, path: str, *, issues: IssueCounter | None = None) -
             torn_pids += [int(head["pid"])] if head["pid"] else []
     _count_drops(text, issues, lines)
     return StraceLog(
-        spans=spans.build(),
-        invalid=invalid.build(),
+        spans=rows.spans.build(),
+        invalid=rows.invalid.build(),
         anchors=_anchors(text),
         ready_devices={
             int(pid): int(device) for pid, device in _READY.findall(text) if len(pid) + len(device) < 19
@@ -129,53 +123,77 @@ def _decode(data: bytes, issues: IssueCounter) -> str:
     return _ANSI.sub("", text)
 
 
-def _longest_integer(match: re.Match[str]) -> int:
-    return max(len(match[field].lstrip("-")) for field in ("pid", "tid", "inv", "depth", "ts", "dur"))
+class _Rows:
+    """Turns matched records into rows. Names repeat without end, so each is decoded once."""
+
+    def __init__(self, path: str, issues: IssueCounter, lines: _LineNumbers) -> None:
+        self.spans = SpanTableBuilder(Source.STRACE)
+        self.invalid = SpanTableBuilder(Source.STRACE)
+        self._path = path
+        self._issues = issues
+        self._lines = lines
+        self._names: dict[str, tuple[str, str, IssueKind | None]] = {}
+
+    def add(self, match: re.Match[str]) -> None:
+        pid, tid, inv, hid, depth, raw_name, ts, dur, raw_attributes = match.groups()
+        start, duration, invocation = int(ts), int(dur), int(inv)
+        process, thread, level = int(pid), int(tid), int(depth)
+        if max(abs(start), abs(duration), process, thread, level) > _LARGEST or invocation >= 2**64:
+            self._note("out_of_range", match, lost=1)
+            return
+        known = self._names.get(raw_name)
+        if known is None:
+            known = self._names[raw_name] = _decode_name(raw_name)
+        name, category, issue = known
+        if issue is not None:
+            self._note(issue, match)
+        attributes: dict[str, Any] = {}
+        if raw_attributes and not raw_attributes.isspace():
+            attributes, complete = _attributes(raw_attributes)
+            if not complete:
+                self._note("attributes_cut", match)
+        if duration < 0:
+            self._note("invalid_dur", match, lost=1)
+        builder = self.spans if duration >= 0 else self.invalid
+        builder.append(
+            name,
+            start,
+            duration,
+            Lane(self._path, process, thread),
+            clock=Clock.DEVICE if attributes.get("clk") == "dev" else Clock.HOST,
+            category=category,
+            hid=hid.lower().lstrip("0"),
+            arguments=attributes,
+            **_ids(attributes, invocation if category in INVOCATION_FAMILIES else ABSENT, level),
+        )
+
+    def _note(self, kind: IssueKind, match: re.Match[str], lost: int = 0) -> None:
+        self._issues.add(kind, f"line {self._lines.at(match.start())}", lost=lost)
 
 
-def _fits(match: re.Match[str]) -> bool:
-    start, duration = int(match["ts"]), int(match["dur"])
-    return (
-        max(abs(start), abs(duration), abs(start + duration)) <= INT64_MAX
-        and max(int(match["pid"]), int(match["tid"]), int(match["depth"])) <= INT64_MAX
-        and int(match["inv"]) < 2**64
-        and len(match["hid"]) <= 16
-    )
-
-
-def _append(
-    builder: SpanTableBuilder, match: re.Match[str], path: str, issues: IssueCounter, lines: _LineNumbers
-) -> None:
-    name = unquote(match["name"])
-    if name.endswith("~"):
-        issues.add("truncated_names", f"line {lines.at(match.start())}")
+def _decode_name(raw: str) -> tuple[str, str, IssueKind | None]:
+    """The name, its family, and what is peculiar about it."""
+    name = unquote(raw)
+    issue: IssueKind | None = "truncated_names" if name.endswith("~") else None
     if name == OLD_ROOT or name.startswith(OLD_ROOT + "."):
-        name = ROOT + name.removeprefix(OLD_ROOT)
-        issues.add("old_root_name", f"line {lines.at(match.start())}")
-    attributes, complete = _attributes(match["attributes"])
-    if not complete:
-        issues.add("attributes_cut", f"line {lines.at(match.start())}")
-    category = family(name)
-    invocation = as_id(int(match["inv"]))
-    builder.append(
-        name,
-        int(match["ts"]),
-        int(match["dur"]),
-        Lane(path, int(match["pid"]), int(match["tid"])),
-        clock=Clock.DEVICE if attributes.get("clk") == "dev" else Clock.HOST,
-        category=category,
-        hid=match["hid"].lower().lstrip("0"),
-        step_id=as_id(attributes.get("step_id")),
-        slot=as_id(attributes.get("slot_id")),
-        dispatch_id=as_id(attributes.get("dispatch_id")),
-        invocation=invocation if category in INVOCATION_FAMILIES else ABSENT,
-        generation=as_id(attributes.get("generation")),
-        run_id=as_id(attributes.get("run_id")),
-        run_epoch=as_id(attributes.get("run_epoch")),
-        worker_id=as_id(attributes.get("worker_id")),
-        depth=int(match["depth"]),
-        arguments=attributes,
-    )
+        name, issue = ROOT + name.removeprefix(OLD_ROOT), "old_root_name"
+    return name, family(name), issue
+
+
+def _ids(attributes: dict[str, Any], invocation: int, depth: int) -> Ids:
+    if not attributes:
+        return {"invocation": as_id(invocation), "depth": depth}
+    return {
+        "invocation": as_id(invocation),
+        "depth": depth,
+        "step_id": as_id(attributes.get("step_id")),
+        "slot": as_id(attributes.get("slot_id")),
+        "dispatch_id": as_id(attributes.get("dispatch_id")),
+        "generation": as_id(attributes.get("generation")),
+        "run_id": as_id(attributes.get("run_id")),
+        "run_epoch": as_id(attributes.get("run_epoch")),
+        "worker_id": as_id(attributes.get("worker_id")),
+    }
 
 
 def _attributes(text: str) -> tuple[dict[str, Any], bool]:
