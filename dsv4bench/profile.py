@@ -55,8 +55,6 @@ class EngineSection(_Section, frozen=True):
     """Most prompt tokens of a rank in one prefill step."""
     exchange: Literal["shared-memory", "torch-distributed"] = "shared-memory"
     dispatch_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
-    reset_windows: bool = False
-    """Whether the communication windows are reset between requests."""
 
 
 class LoadSection(_Section, frozen=True):

@@ -186,7 +186,7 @@ def test_a_killed_rank_ends_the_run_and_leaves_what_was_measured(environment, tm
     assert manifest_of(out).status == "running"
     killed_at = time.monotonic()
     os.kill(victim.pid, signal.SIGKILL)
-    output, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=30)
     assert time.monotonic() - killed_at < 10
     assert process.returncode == 1
     assert f"rank 2 (pid {victim.pid}) was killed by SIGKILL" in errors

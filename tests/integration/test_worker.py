@@ -196,7 +196,7 @@ def test_the_ranks_die_with_the_server(toy_worker):
     while any(is_alive(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not any(is_alive(pid) for pid in pids)
-    with pytest.raises(Exception, match="rank server ended unexpectedly|was killed by"):
+    with pytest.raises(Exception, match=r"rank server ended unexpectedly|was killed by"):
         worker.run("sleep", [1])
 
 

@@ -40,7 +40,6 @@ def test_smoke_is_one_short_request_on_eight_ranks() -> None:
         prefill_tokens=1024,
         exchange="shared-memory",
         dispatch_timeout_s=60.0,
-        reset_windows=False,
     )
     assert profile.load == LoadSection(
         requests=1,
@@ -143,7 +142,7 @@ def test_an_unknown_profile_names_the_nearest_and_all_known(name: str, message: 
         ("engine.ranks=0", r"engine\.ranks = 0: expected a whole number from 1 to 64"),
         ("engine.dispatch_timeout_s=0", r"dispatch_timeout_s = 0: expected a number above 0"),
         ("engine.exchange=mpi", r'"mpi"|\'mpi\': expected one of "shared-memory", "torch-distributed"'),
-        ("engine.reset_windows=1", r"reset_windows = 1: expected true or false"),
+        ("trace.strace=1", r"strace = 1: expected true or false"),
         ("load.requests=0", r"load\.requests = 0: expected a whole number of at least 1"),
         ("load.prompts=[]", r"load\.prompts = \[\]: expected a non-empty list of non-empty strings"),
         ("load.prompt_tokens=-1", r"load\.prompt_tokens = -1: expected a whole number of at least 1"),
