@@ -12,8 +12,11 @@ from analyzers.readers.recording import Recording
 from analyzers.report.model import Finding, FindingCode, Report, Severity
 from analyzers.requests import RequestFigures
 from analyzers.skew import Lateness, RankSkew
+from analyzers.statistics import summarize
 
 STRAGGLER_P_VALUE = 0.01
+COLD_START_RATIO = 3
+"""How many times slower than the rest a first wave must be to be reported."""
 
 _REPAIRS: frozenset[IssueKind] = frozenset(
     {"unterminated", "commas_ignored", "commas_missing", "glued_lines", "invalid_utf8", "attributes_cut"}
@@ -34,6 +37,7 @@ def find(report: Report, recording: Recording, *, not_overlapping: int) -> list[
         *_rounds(report, not_overlapping),
         *(finding for skew in _headline(report.skew) for finding in _lateness(skew)),
         *(finding for figures in report.requests for finding in _requests(figures)),
+        *_cold_start(recording),
     ]
     return sorted(findings, key=lambda finding: _SEVERITY_ORDER[finding.severity])
 
@@ -207,6 +211,25 @@ def _straggler(skew: RankSkew, lateness: Lateness, late: int) -> Iterable[Findin
     elif late and lateness.edge == "end" and lateness.rounds >= len(skew.ranks):
         title = f"{skew.callable}: no persistent straggler, the last rank changes"
         yield Finding("no_persistent_straggler", "info", title, f"rank {rank} {evidence}")
+
+
+def _cold_start(recording: Recording) -> Iterable[Finding]:
+    """Requests sent before any answered, in a file that does not set warm-up apart, and much slower than the rest."""
+    if recording.requests_have_phases:
+        return
+    ttfts = [
+        (timing.send_ns, timing.first_ns)
+        for timing in recording.requests
+        if timing.send_ns is not None and timing.first_ns is not None
+    ]
+    first_answer = min((first for _, first in ttfts), default=0)
+    wave = summarize([first - send for send, first in ttfts if send <= first_answer]).p50
+    rest = summarize([first - send for send, first in ttfts if send > first_answer]).p50
+    if wave is None or not rest or wave < COLD_START_RATIO * rest:
+        return
+    title = f"first wave is {wave / rest:.0f}x the median: cold start inside the sample?"
+    evidence = f"median TTFT {milliseconds(wave)} before the first answer, {milliseconds(rest)} after it"
+    yield Finding("cold_start", "warning", title, evidence, "mark warm-up requests with a phase")
 
 
 def _requests(figures: RequestFigures) -> Iterable[Finding]:

@@ -13,6 +13,7 @@ import numpy as np
 from analyzers.callables import RUN, callable_of, is_prefill
 from analyzers.endpoints import SpanReference
 from analyzers.lifecycle import Fault, Lifecycle, Step
+from analyzers.readers.strace import family
 from analyzers.rounds import Interval, RankRun, RoundMatching
 from analyzers.rounds import Round as RankRound
 from analyzers.spans import ABSENT, Source, SpanTable
@@ -23,6 +24,8 @@ NEARLY_ALL = 0.9
 
 _PREPARE_SPAN = ".prepare_decode"
 _RECLAIM_SPAN = "WorkerProcess.reclaim_decode"
+_NODE_SUBMIT = ".submit"
+_NODE_COMPLETE = ".complete"
 
 PipelineState = Literal["in flight", "partly overlapped", "collapsed", "depth one", "unavailable"]
 
@@ -64,6 +67,8 @@ class Pipeline(msgspec.Struct, frozen=True):
     most_in_flight: int
     in_flight: Overlap
     """Consecutive steps with submit(N+1).start < wait(N).end."""
+    scheduled: Overlap
+    """The same by the runtime's scheduler: node.submit(N+1) starts before the last node.complete(N) ends."""
     prepare: Overlap
     """prepare(N+1) intersects runner_run(N) of any rank."""
     bind: Overlap
@@ -75,12 +80,15 @@ class Pipeline(msgspec.Struct, frozen=True):
     @property
     def has_figures(self) -> bool:
         """Whether any two consecutive steps could be compared."""
-        return bool(self.in_flight.pairs or self.bind.pairs)
+        return bool(self.in_flight.pairs or self.scheduled.pairs or self.bind.pairs)
 
     @property
     def statement(self) -> str:
         """What the pipeline did, in words."""
-        pairs = f"{self.in_flight.overlapping} of {self.in_flight.pairs} steps"
+        told_by = self.in_flight if self.in_flight.pairs else self.scheduled
+        pairs = f"{told_by.overlapping} of {told_by.pairs} steps"
+        if told_by is self.scheduled:
+            pairs = f"by the scheduler's records {pairs}"
         match self.state:
             case "in flight":
                 count = {2: "two", 3: "three", 4: "four"}.get(self.most_in_flight, str(self.most_in_flight))
@@ -97,7 +105,7 @@ class Pipeline(msgspec.Struct, frozen=True):
                 return f"one in flight ({declared}): {pairs} submitted before the previous one completed"
             case "unavailable":
                 return (
-                    "no submit and wait spans: whether dispatches overlap is told by bind alone, in "
+                    "neither submit and wait spans nor scheduler records: bind overlaps runner_run in "
                     f"{self.bind.overlapping} of {self.bind.pairs} steps"
                 )
 
@@ -129,13 +137,19 @@ def measure_pipeline(
         pairs=len(neighbours),
         overlapping=sum(following.interval.start_ns < step.interval.end_ns for step, following in neighbours),
     )
+    flights = _scheduler_flights(spans, matching, callable_name)
+    scheduled = Overlap(
+        pairs=max(0, len(flights) - 1),
+        overlapping=sum(after.start_ns < flight.end_ns for flight, after in pairwise(flights)),
+    )
     steady_steps, steady = _steady_state(steps, _prefills(spans, lifecycle), full_batch)
     figures = Pipeline(
         callable=callable_name,
-        state=_state(in_flight, lifecycle.depth),
+        state=_state(in_flight if in_flight.pairs else scheduled, lifecycle.depth),
         declared_depth=lifecycle.depth,
-        most_in_flight=_most_in_flight(steps),
+        most_in_flight=_most_in_flight(steps) if steps else _most_at_once(flights),
         in_flight=in_flight,
+        scheduled=scheduled,
         prepare=_prepare_overlap(neighbours, spans, rounds),
         bind=_bind_overlap(matching, callable_name),
         cadence=summarize(
@@ -182,6 +196,50 @@ def _most_in_flight(steps: Sequence[Step]) -> int:
         returned = step.submit.interval.end_ns
         flying = [other for other in flying if other.interval.end_ns > returned]
         flying.append(step)
+        most = max(most, len(flying))
+    return most
+
+
+def _scheduler_flights(spans: SpanTable, matching: RoundMatching, callable_name: str) -> list[Interval]:
+    """From the first node.submit to the last node.complete of each run of the callable, by start.
+
+    Runs whose roots carry no run_id are of the callable only if there is no other.
+    """
+    of_callable = {
+        run.run_id for item in matching.rounds if item.callable == callable_name for run in item.runs.values()
+    } - {ABSENT}
+    if not of_callable and any(item.callable != callable_name for item in matching.rounds):
+        return []
+    edges: dict[int, tuple[list[int], list[int]]] = {}
+    rows = np.flatnonzero(
+        (spans.source == Source.STRACE) & (spans.run_id != ABSENT) & spans.where_name(_is_flight_edge)
+    )
+    for row in rows.tolist():
+        run_id = int(spans.run_id[row])
+        if not of_callable or run_id in of_callable:
+            submits, completions = edges.setdefault(run_id, ([], []))
+            if spans.name_of(row).endswith(_NODE_SUBMIT):
+                submits.append(int(spans.start_ns[row]))
+            else:
+                completions.append(int(spans.end_ns[row]))
+    return sorted(
+        Interval(min(submits), max(completions))
+        for submits, completions in edges.values()
+        if submits and completions
+    )
+
+
+def _is_flight_edge(name: str) -> bool:
+    return family(name) == "node" and name.endswith((_NODE_SUBMIT, _NODE_COMPLETE))
+
+
+def _most_at_once(flights: Sequence[Interval]) -> int:
+    """The most runs between submission and completion at any submission."""
+    most = 0
+    flying: list[Interval] = []
+    for flight in flights:
+        flying = [other for other in flying if other.end_ns > flight.start_ns]
+        flying.append(flight)
         most = max(most, len(flying))
     return most
 

@@ -40,6 +40,7 @@ FindingCode = Literal[
     "straggler",
     "no_persistent_straggler",
     "requests_failed",
+    "cold_start",
     "mtp_impossible",
     "mtp_identity",
     "run_status",

@@ -116,6 +116,7 @@ def _steps(steps: list[StepFigures]) -> Table:
 def _pipeline(pipeline: Pipeline) -> Table:
     overlaps = [
         ("submit(N+1) before wait(N) ends", pipeline.in_flight),
+        ("node.submit(N+1) before node.complete(N)", pipeline.scheduled),
         ("prepare(N+1) during runner_run(N)", pipeline.prepare),
         ("bind(N+1) during runner_run(N)", pipeline.bind),
     ]
@@ -126,7 +127,7 @@ def _pipeline(pipeline: Pipeline) -> Table:
         left_out = ", ".join(f"{entry.count} {entry.reason}" for entry in steady.left_out) or "none"
         notes.append(f"steady state: {steady.steps} steps; left out: {left_out}")
         if not steady.batch_known:
-            notes.append("no request records: whether the batch was full is unknown")
+            notes.append("whether the batch was full is unknown: no request records, or it never was")
     return Table(f"Pipeline: {pipeline.callable}", ["overlap", "steps", "of", "share"], rows, notes)
 
 

@@ -102,6 +102,23 @@ def test_two_late_ranks_in_turn_are_no_persistent_straggler() -> None:
     assert "straggler" not in codes(report)
 
 
+@pytest.mark.parametrize(
+    ("name", "overlapping", "state", "most"),
+    [
+        # The windows are not persistent: each submit waits for the run before, whatever the caller asked for.
+        (DEPTH_ONE, 0, "depth one", 1),
+        # From the third run on, two are in flight.
+        (DEPTH_TWO, 4, "partly overlapped", 2),
+        (TWO_CHIPS, 5, "in flight", 2),
+    ],
+)
+def test_depth_by_the_scheduler_s_records(name: str, overlapping: int, state: str, most: int) -> None:
+    [pipeline] = analyze([TRACES / name]).pipelines
+    assert (pipeline.scheduled.overlapping, pipeline.scheduled.pairs) == (overlapping, 5)
+    assert (pipeline.state, pipeline.most_in_flight) == (state, most)
+    assert "by the scheduler's records" in pipeline.statement
+
+
 def test_one_chip_has_no_skew_rather_than_a_skew_of_zero() -> None:
     report = analyze([TRACES / L2])
     [skew] = report.skew

@@ -61,6 +61,22 @@ def test_70_warm_up_stands_apart() -> None:
     assert (by_phase["warmup"].ttft.n, by_phase["warmup"].ttft.max) == (10, 50_000 * MS)
 
 
+def test_70_a_cold_first_wave_is_noticed_without_phases(tmp_path: Path) -> None:
+    lines = (DATA / "70-warmup-wave-in-stats" / "requests.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    path = tmp_path / "requests.jsonl"
+    path.write_text(
+        "\n".join(json.dumps({**record, "phase": None}) for record in records).replace('"phase": null, ', "")
+    )
+    [finding] = [finding for finding in analyze([path]).findings if finding.code == "cold_start"]
+    assert finding.title == "first wave is 71x the median: cold start inside the sample?"
+    assert not [
+        f
+        for f in analyze([DATA / "70-warmup-wave-in-stats" / "requests.jsonl"]).findings
+        if f.code == "cold_start"
+    ]
+
+
 def test_72_all_failed_is_a_failure_without_figures() -> None:
     report = analyze([DATA / "72-percentile-of-nothing" / "requests.jsonl"])
     [figures] = report.requests
