@@ -34,6 +34,9 @@ from analyzers.statistics import Summary, summarize
 
 TRUNCATED_NAMES = "(names the runtime cut)"
 
+_UNSOUND = frozenset({"repaired_input", "rank_missing", "rank_conflict", "incomplete_rounds"})
+"""Findings that make a recording invalid under --strict, unless they are only information."""
+
 _CLOCK_NAMES: dict[int, Literal["host", "device", "file"]] = {
     Clock.HOST: "host",
     Clock.DEVICE: "device",
@@ -114,8 +117,9 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
 
 
 def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict:
-    """The exit code: 3 without data, 4 for loss beyond `max_loss` (and faults or repairs when strict), 1 when every
-    request failed, else 0.
+    """The exit code: 4 for loss beyond `max_loss`, 3 without data, 1 when every request failed, else 0.
+
+    When strict, lifecycle faults, repaired input, and ranks or rounds that are not whole are 4 too.
     """
     if report.lost > max_loss:
         return Verdict(4, f"{report.lost} records lost, {max_loss} allowed (--max-loss)")
@@ -123,9 +127,11 @@ def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict
         return Verdict(3, next((f.title for f in report.findings if f.code == "no_data"), "no data"))
     if strict and report.lifecycle.faults:
         return Verdict(4, f"{len(report.lifecycle.faults)} lifecycle faults (--strict)")
-    repaired = [finding for finding in report.findings if finding.code == "repaired_input"]
-    if strict and repaired:
-        return Verdict(4, f"{repaired[0].title} (--strict)")
+    unsound = [
+        finding for finding in report.findings if finding.code in _UNSOUND and finding.severity != "info"
+    ]
+    if strict and unsound:
+        return Verdict(4, f"{unsound[0].title} (--strict)")
     measured = [figures for figures in report.requests if figures.phase == "measured"]
     if measured and all(figures.failed == figures.requests for figures in measured):
         failed = sum(figures.failed for figures in measured)

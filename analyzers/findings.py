@@ -174,9 +174,12 @@ def _rounds(report: Report, not_overlapping: int) -> Iterable[Finding]:
     for entry in report.skew:
         if entry.scope == "all" and entry.incomplete:
             first = entry.incomplete[0]
+            # The first and last rounds of a window may be cut by it; inside, a record is missing.
+            at_edges = {item.round for item in entry.incomplete} <= {0, entry.rounds - 1}
+            severity: Severity = "info" if at_edges else "warning"
             title = f"{entry.callable}: {len(entry.incomplete)} of {entry.rounds} rounds incomplete"
             evidence = f"first: round {first.round} without rank {', '.join(map(str, first.missing_ranks))}"
-            yield Finding("incomplete_rounds", "warning", title, evidence, "their skews are left out")
+            yield Finding("incomplete_rounds", severity, title, evidence, "their skews are left out")
 
 
 def _lateness(skew: RankSkew) -> Iterable[Finding]:

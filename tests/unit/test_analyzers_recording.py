@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from analyzers.analysis import analyze, judge
 from analyzers.errors import UnusableInputError
 from analyzers.readers.recording import load_recording
-from analyzers.rundir import RunDirectory
+from analyzers.rundir import Manifest, RankProcess, RunDirectory, RunTiming
 from analyzers.spans import Clock
 
 EVENT = '{"ph":"X","name":"%s","cat":"worker","pid":1,"tid":1,"ts":1,"dur":1}'
@@ -107,6 +109,52 @@ def test_two_processes_that_claim_one_rank_are_a_conflict(tmp_path: Path) -> Non
     [(rank, processes)] = load_recording([log]).ranks.conflicts
     assert rank == 0
     assert [pid for _, pid in processes] == [11, 12]
+
+
+def test_a_rank_without_any_record_is_missing(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    manifest = Manifest(
+        schema_version=1,
+        tool_version="0",
+        status="interrupted",
+        profile={"engine": {"depth": 2}},
+        argv=[],
+        versions={},
+        host={},
+        git={},
+        device_map=[RankProcess(rank, 10 + rank, "cpu") for rank in range(3)],
+        clocks={},
+        timing=RunTiming(started_ns=0),
+    )
+    run.manifest.write_bytes(msgspec.json.encode(manifest))
+    for rank in (0, 2):
+        write(run.rank_log(rank), record(10 + rank, 1), record(10 + rank, 2, start=200))
+    report = analyze([tmp_path])
+    titles = {finding.code: finding.title for finding in report.findings}
+    assert titles["rank_missing"] == "no run of rank 1 was recorded"
+    assert titles["run_status"] == "the run is interrupted: figures cover what was recorded until then"
+    assert judge(report).exit_code == 0
+    assert judge(report, strict=True).exit_code == 4
+
+
+def test_a_round_lost_inside_is_invalid_and_one_cut_at_an_edge_is_not(tmp_path: Path) -> None:
+    def verdict(missing: int) -> int:
+        log = tmp_path / f"{missing}.log"
+        lines = [
+            record(pid, inv, start=100 * inv)
+            for inv in range(1, 6)
+            for pid in (11, 12)
+            if (pid, inv) != (12, missing)
+        ]
+        write(log, "[chip_process pid=11 dev=0] ready", "[chip_process pid=12 dev=1] ready", *lines)
+        report = analyze([log])
+        [skew] = report.skew
+        assert [(item.round, item.missing_ranks) for item in skew.incomplete] == [(missing - 1, [1])]
+        assert skew.step_end_skew.n == 4
+        return judge(report, strict=True).exit_code
+
+    assert verdict(missing=3) == 4
+    assert verdict(missing=5) == 0
 
 
 def test_a_process_without_a_ready_line_takes_the_rank_left_over(tmp_path: Path) -> None:
