@@ -5,7 +5,6 @@ Layout: see formats.md, section 3. `dsv4bench run` writes it; `dsv4bench analyze
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -158,4 +157,4 @@ def write_json_atomically(path: Path, value: object) -> None:
     """Write `value` as indented JSON to `path` through a rename, so that a reader never sees half a file."""
     temporary = path.with_name(path.name + ".partial")
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
-    os.replace(temporary, path)
+    temporary.replace(path)

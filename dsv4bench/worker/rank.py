@@ -127,6 +127,7 @@ class RankProcess:
         with torch.inference_mode():
             validation = function(*arguments)
         runner_end = clock()
+        validate_start = clock()
         if validation is not None:
             validation()
         validate_end = clock()
@@ -144,7 +145,7 @@ class RankProcess:
         record("chip.run.bind", bind_start, bind_end, 1)
         record("chip.run.post_bind", bind_end, runner_start, 1)
         record("chip.run.runner_run", runner_start, runner_end, 1)
-        record("chip.run.validate", runner_end, validate_end, 1)
+        record("chip.run.validate", validate_start, validate_end, 1)
         record("chip.run.claim_release", validate_end, released, 1)
         record(
             "chip.run",

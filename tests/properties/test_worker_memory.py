@@ -1,5 +1,7 @@
 """Whatever the order of malloc and free: live allocations never overlap, stale pointers never resolve."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +34,7 @@ def test_allocations_stay_apart_and_stale_pointers_stay_dead(operations):
             del live[pointer]
             stale.append(pointer)
         extents = sorted((memory.resolve("test", base, nbytes), nbytes) for base, nbytes in live.items())
-        for (start, nbytes), (following, _) in zip(extents, extents[1:], strict=False):
+        for (start, nbytes), (following, _) in itertools.pairwise(extents):
             assert start + nbytes <= following
         assert all(start + nbytes <= SIZE for start, nbytes in extents)
         assert memory.allocated_bytes == sum(live.values())

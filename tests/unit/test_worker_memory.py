@@ -34,7 +34,9 @@ def test_the_message_tells_a_stale_from_an_interior_from_a_foreign_pointer():
     memory.free(freed)
     cases = {live + 8: "lies 8 bytes inside", freed: "it was freed", foreign: "belongs to rank 1", 7: "never"}
     for pointer, reason in cases.items():
-        with pytest.raises(ValueError, match=f"free: pointer {pointer:#x} is not the base .* rank 0: .*{reason}"):
+        with pytest.raises(
+            ValueError, match=f"free: pointer {pointer:#x} is not the base .* rank 0: .*{reason}"
+        ):
             memory.free(pointer)
 
 
