@@ -8,19 +8,28 @@ from pathlib import Path
 
 import numpy as np
 
+from analyzers.callables import callable_of
 from analyzers.errors import UnusableInputError
 from analyzers.readers.chrome_trace import ChromeTrace, read_chrome_trace
 from analyzers.readers.detect import detect_format
 from analyzers.readers.files import read_bytes
-from analyzers.readers.load import IssueCounter, LoadReport
+from analyzers.readers.load import InputFormat, IssueCounter, LoadIssue, LoadReport
 from analyzers.readers.ranks import RankAssignment, assign_ranks, rank_column
 from analyzers.readers.requests import Requests, RequestTiming, read_requests
-from analyzers.readers.run_directory import RunFiles, rank_of_log, read_manifest, run_files, without_repeats
+from analyzers.readers.run_directory import (
+    DamagedManifestError,
+    RunFiles,
+    rank_of_log,
+    read_manifest,
+    run_files,
+    without_repeats,
+)
 from analyzers.readers.strace import StraceLog, read_strace
 from analyzers.rundir import Manifest
 from analyzers.spans import Clock, SpanTable, concatenate
 
-_SA_PROFILE_CATEGORIES = frozenset({"scheduler", "worker", "executor", "kernel", "serving", "request"})
+# Its category "kernel" is no mark of the serving profiler: every GPU profiler has it too.
+_SA_PROFILE_CATEGORIES = frozenset({"scheduler", "worker", "executor", "serving", "request"})
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,7 @@ class _Collector:
         self.traces: list[ChromeTrace] = []
         self.logs: list[StraceLog] = []
         self.requests: list[Requests] = []
+        self.damaged: list[LoadReport] = []
         self.manifest: Manifest | None = None
         self.file_ranks: dict[str, int] = {}
         self.manifest_ranks: dict[int, int] = {}
@@ -81,7 +91,12 @@ class _Collector:
         """Read the files of a run directory that belong to a recording, each record once."""
         files: RunFiles = run_files(directory)
         if files.manifest is not None:
-            self.take_manifest(files.manifest)
+            try:
+                self.take_manifest(files.manifest)
+            except DamagedManifestError as error:
+                if files.only_manifest:
+                    raise
+                self.damaged.append(_damaged(files.manifest, "manifest", error, lost=1))
         self._read_serving(files)
         rank_logs = []
         for path in files.rank_logs:
@@ -102,9 +117,14 @@ class _Collector:
     def _read_serving(self, files: RunFiles) -> None:
         traces = []
         for path in files.serving_traces:
-            issues = IssueCounter()
-            data = read_bytes(path, issues)
-            traces.append(read_chrome_trace(data, str(path), clock=Clock.HOST, issues=issues))
+            try:
+                issues = IssueCounter()
+                data = read_bytes(path, issues)
+                traces.append(read_chrome_trace(data, str(path), clock=Clock.HOST, issues=issues))
+            except UnusableInputError as error:
+                if not files.fragments:
+                    raise
+                self.damaged.append(_damaged(path, "chrome_trace", error, lost=0))
         if files.fragments and not any(trace.report.records for trace in traces):
             # Nothing was merged: the fragments hold what the processes wrote.
             traces = []
@@ -129,6 +149,7 @@ class _Collector:
             requests_have_phases=any(requests.has_phases for requests in self.requests)
             or self.manifest is not None,
             reports=[
+                *self.damaged,
                 *(trace.report for trace in self.traces),
                 *(log.report for log in self.logs),
                 *(requests.report for requests in self.requests),
@@ -160,11 +181,19 @@ def load_recording(paths: Iterable[str | Path]) -> Recording:
     return collector.recording(given)
 
 
+def _damaged(path: Path, input_format: InputFormat, error: UnusableInputError, *, lost: int) -> LoadReport:
+    """The report of a file that the recording has to do without."""
+    issue = LoadIssue("malformed", 1, lost, str(error).removeprefix(f"{path}: "))
+    return LoadReport(path=str(path), format=input_format, records=1, parsed=0, issues=[issue])
+
+
 def _on_host_clock(trace: ChromeTrace) -> ChromeTrace:
     """Recognize the serving profiler's own trace: its clock is CLOCK_MONOTONIC. Any other keeps a clock of its own."""
     spans = trace.spans
-    known = np.array([label in _SA_PROFILE_CATEGORIES for label in spans.categories], dtype=np.bool_)
-    if not len(spans) or not known[spans.category].any():
+    is_kernel = np.array([label == "kernel" for label in spans.categories], dtype=np.bool_)
+    dispatches = spans.where_name(lambda name: callable_of(name) is not None)
+    has_dispatches = len(spans) > 0 and bool((dispatches & is_kernel[spans.category]).any())
+    if _SA_PROFILE_CATEGORIES.isdisjoint(spans.categories) and not has_dispatches:
         return trace
     clock = np.full(len(spans), int(Clock.HOST), dtype=np.int8)
     return ChromeTrace(

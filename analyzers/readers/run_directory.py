@@ -20,6 +20,10 @@ from analyzers.spans import Lane, SpanTable
 _RANK_LOG = re.compile(r"rank-(\d{1,6})\.log")
 
 
+class DamagedManifestError(UnusableInputError):
+    """A `run.json` that is no manifest; the files beside it may still be readable."""
+
+
 @dataclass(frozen=True)
 class RunFiles:
     """The files of one directory that a recording is made of."""
@@ -30,6 +34,13 @@ class RunFiles:
     rank_logs: list[Path]
     server_log: Path | None
     requests: Path | None
+
+    @property
+    def only_manifest(self) -> bool:
+        """Whether nothing but the manifest is there."""
+        return not (
+            self.serving_traces or self.fragments or self.rank_logs or self.server_log or self.requests
+        )
 
 
 def run_files(directory: Path) -> RunFiles:
@@ -69,14 +80,15 @@ def read_manifest(path: Path) -> Manifest:
     """Read `run.json`.
 
     Raises:
-        UnusableInputError: it cannot be read, is damaged, or was written by a newer version.
+        DamagedManifestError: it is no manifest.
+        UnusableInputError: it cannot be read, or was written by a newer version.
     """
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except OSError as error:
         raise UnusableInputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise UnusableInputError(f"{path}: not a manifest: {error}") from error
+        raise DamagedManifestError(f"{path}: not a manifest: {error}") from error
     if manifest.schema_version > SCHEMA_VERSION:
         raise UnusableInputError(
             f"{path}: schema version {manifest.schema_version} is newer than this version reads "
@@ -110,20 +122,19 @@ def without_repeats(server: StraceLog, rank_logs: Sequence[StraceLog]) -> Strace
         else lane
         for lane in server.spans.lanes
     )
-    excused = sum(file_of_pid.get(pid) is not None for pid in server.torn_pids)
-    issues = []
-    for issue in server.report.issues:
-        if issue.kind == "torn_record":
-            forgiven = min(excused, issue.lost)
-            excused -= forgiven
-            issue = LoadIssue(issue.kind, issue.count, issue.lost - forgiven, issue.where)
-        issues.append(issue)
+    forgiven = sum(file_of_pid.get(pid) is not None for pid in server.torn_pids)
+    issues = [
+        LoadIssue(issue.kind, issue.count - forgiven, issue.lost - forgiven, issue.where)
+        if issue.kind == "torn_record"
+        else issue
+        for issue in server.report.issues
+    ]
     repeated = int((~new).sum())
     report = msgspec.structs.replace(
         server.report,
-        records=server.report.records - repeated,
+        records=server.report.records - repeated - forgiven,
         parsed=server.report.parsed - repeated,
-        issues=issues,
+        issues=[issue for issue in issues if issue.count > 0],
     )
     spans = dataclasses.replace(server.spans, lanes=lanes).select(new)
     return dataclasses.replace(server, spans=spans, report=report)

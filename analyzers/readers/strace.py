@@ -97,7 +97,8 @@ def read_strace(data: bytes, path: str, *, issues: IssueCounter | None = None) -
         if head.start() not in readable:
             kind: IssueKind = "torn_record" if head["version"] == "1" else "unsupported_version"
             issues.add(kind, f"line {lines.at(head.start())}", lost=1)
-            torn_pids += [int(head["pid"])] if head["pid"] else []
+            if kind == "torn_record" and head["pid"]:
+                torn_pids.append(int(head["pid"]))
     _count_drops(text, issues, lines)
     return StraceLog(
         spans=rows.spans.build(),

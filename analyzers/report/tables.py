@@ -35,8 +35,8 @@ class Table:
 def report_tables(report: Report) -> list[Table]:
     """Every table that the report has figures for."""
     tables = [_inputs(report)]
-    if report.steps:
-        tables.append(_steps(report.steps))
+    for name in dict.fromkeys(figures.callable for figures in report.steps):
+        tables.append(_steps(name, [figures for figures in report.steps if figures.callable == name]))
     tables += [_pipeline(pipeline) for pipeline in report.pipelines]
     detailed: set[str] = set()
     for skew in report.skew:
@@ -44,7 +44,7 @@ def report_tables(report: Report) -> list[Table]:
         in_detail = skew.callable not in detailed and not is_prefill(skew.callable)
         tables += _rank_tables(skew, in_detail=in_detail)
         detailed.add(skew.callable)
-    tables += [_requests(figures) for figures in report.requests]
+    tables += [table for figures in report.requests for table in _requests(figures)]
     tables += _lifecycle_tables(report)
     if report.span_names:
         tables.append(_span_names(report.span_names))
@@ -97,20 +97,20 @@ def _inputs(report: Report) -> Table:
     return Table("Inputs", ["file", "format", "records", "read", "lost"], rows, notes)
 
 
-def _steps(steps: list[StepFigures]) -> Table:
+def _steps(name: str, steps: list[StepFigures]) -> Table:
     rows = []
-    for figures in steps:
-        label = f"{figures.callable}, {figures.scope}, {figures.source}"
-        rows.append(_summary_row(label, figures.latency))
-        if figures.submit.n:
-            rows.append(_summary_row("  submit span", figures.submit))
-            rows.append(_summary_row("  wait span", figures.wait))
     notes = _too_small_note(figures.latency for figures in steps)
     for figures in steps:
+        rows.append(_summary_row(f"{figures.source}, {figures.scope}", figures.latency))
+        if figures.submit.n:
+            rows.append(_summary_row(f"  submit span, {figures.scope}", figures.submit))
+            rows.append(_summary_row(f"  wait span, {figures.scope}", figures.wait))
         if figures.paired_by and figures.scope == "all":
             pairs = ", ".join(f"{count} by {by}" for by, count in figures.paired_by.items())
-            notes.append(f"{figures.callable}: pairs made {pairs}")
-    return Table("Step latency (ms)", ["callable, steps, source", *_SUMMARY_COLUMNS], rows, notes)
+            notes.append(f"pairs made: {pairs}")
+        if figures.source == "blocking_kernel_span":
+            notes.append(f"blocking: duration of {figures.span}")
+    return Table(f"Step latency: {name} (ms)", ["source, steps", *_SUMMARY_COLUMNS], rows, notes)
 
 
 def _pipeline(pipeline: Pipeline) -> Table:
@@ -203,13 +203,13 @@ def _p_value(lateness: Lateness) -> str:
     return f"last to {lateness.edge}: p = {test.p_value:.2g} if every rank were equally often last ({test.method})"
 
 
-def _requests(figures: RequestFigures) -> Table:
+def _requests(figures: RequestFigures) -> list[Table]:
     summaries = [
-        ("TTFT (ms)", figures.ttft, MILLISECOND),
-        ("E2E (ms)", figures.e2e, MILLISECOND),
-        ("tpot, per request (ms)", figures.tpot, MILLISECOND),
-        ("tpot_incl_first (ms)", figures.tpot_incl_first, MILLISECOND),
-        ("step_time (ms)", figures.step_time, MILLISECOND),
+        ("TTFT", figures.ttft),
+        ("E2E", figures.e2e),
+        ("tpot, per request", figures.tpot),
+        ("tpot_incl_first", figures.tpot_incl_first),
+        ("step_time", figures.step_time),
     ]
     single = [
         ("tpot, token-weighted (ms)", number(figures.tpot_token_weighted_ns)),
@@ -228,15 +228,17 @@ def _requests(figures: RequestFigures) -> Table:
             ("MTP acceptance length", number(mtp.acceptance_length, 1)),
             ("MTP committed = steps + accepted", f"{mtp.committed} = {mtp.steps} + {mtp.accepted}"),
         ]
-    rows = [_summary_row(label, summary, unit) for label, summary, unit in summaries]
-    rows += [[label, "", value, "", "", "", ""] for label, value in single]
     notes = [f"{figures.requests} requests, {figures.failed} failed, {figures.output_tokens} output tokens"]
     if figures.tpot_undefined:
         notes.append(
             f"tpot undefined for {figures.tpot_undefined} requests (fewer than two tokens): left out"
         )
-    notes += _too_small_note(summary for _, summary, _ in summaries)
-    return Table(f"Requests: {figures.phase}", ["figure", *_SUMMARY_COLUMNS], rows, notes)
+    notes += _too_small_note(summary for _, summary in summaries)
+    rows = [_summary_row(label, summary) for label, summary in summaries]
+    return [
+        Table(f"Requests: {figures.phase} (ms)", ["latency", *_SUMMARY_COLUMNS], rows, notes),
+        Table(f"Rates: {figures.phase}", ["figure", "value"], [list(pair) for pair in single]),
+    ]
 
 
 def _lifecycle_tables(report: Report) -> list[Table]:

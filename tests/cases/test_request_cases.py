@@ -94,6 +94,19 @@ def test_73_percentiles_need_their_sample() -> None:
     assert (summary.n, summary.p50, summary.p95, summary.p99) == (5, 12, None, None)
 
 
+def test_the_published_batch_figures_follow_from_their_definitions() -> None:
+    # 32 requests x 256 tokens in 19.189 s: 426.9 tokens/s, effective TPOT 74.957 ms.
+    end = 19_189 * MS
+    timings = [
+        RequestTiming(str(n), "measured", send_ns=0, first_ns=100 * MS, last_ns=end, output_tokens=256)
+        for n in range(32)
+    ]
+    [figures] = measure_requests(timings)
+    assert figures.output_tokens == 8192
+    assert figures.throughput_per_s == pytest.approx(426.909, rel=1e-5)
+    assert figures.effective_tpot_ns == pytest.approx(74.957 * MS, rel=1e-5)
+
+
 def test_a_record_whose_times_run_backwards_is_counted_not_used() -> None:
     requests = read_requests(
         b'{"id": 1, "submit_ms": 10, "first_token_ms": 5, "end_ms": 20, "output_tokens": 3}\n'

@@ -8,15 +8,20 @@ root record (step 70, rank 6), a wait that comes back out of order (step 101), o
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from analyzers.analysis import analyze, judge
 from analyzers.report.model import Report
+from analyzers.report.tables import report_tables
+from analyzers.report.terminal import render_terminal
 from analyzers.rundir import Manifest, RankProcess, RequestRecord, RunDirectory, RunTiming
 from analyzers.skew import RankSkew
 
@@ -199,7 +204,8 @@ def test_every_record_counts_once(report: Report) -> None:
     assert [by_name[f"rank-{rank}.log"].records for rank in range(RANKS)] == [per_rank] * RANKS
     assert by_name["rank-6.log"].lost == 1
     # Of the server log only the scheduler's records are new; the torn record is the one of rank 6's own log.
-    assert (by_name["server.log"].parsed, by_name["server.log"].lost) == (STEPS, 0)
+    server = by_name["server.log"]
+    assert (server.records, server.parsed, server.issues) == (STEPS, STEPS, [])
     assert report.lost == 1
     assert report.spans == events + per_rank * RANKS - 1 + STEPS
     assert report.ranks.ranks == list(range(RANKS))
@@ -353,6 +359,18 @@ def test_requests(report: Report) -> None:
 def test_warm_up_stands_apart(report: Report) -> None:
     warm_up = next(entry for entry in report.requests if entry.phase == "warmup")
     assert (warm_up.requests, warm_up.output_tokens) == (1, 1 + 4 + 2)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_whole_report_fits_a_terminal(report: Report, width: int) -> None:
+    output = io.StringIO()
+    render_terminal(report, report_tables(report), Console(file=output, width=width, force_terminal=True))
+    text = re.sub(r"\x1b\[[0-9;]*m", "", output.getvalue())
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    # What a number says is never cut or folded: 0.070 0.070 0.070 0.070 6.030 ms.
+    assert re.search(r"runner-start skew +136 +0\.114 +0\.070 +0\.070 +0\.070 +6\.030", text)
+    assert re.search(r"tpot, per request +32 +40\.102 ", text)
 
 
 def test_any_one_file_alone_is_readable(run_directory: Path) -> None:

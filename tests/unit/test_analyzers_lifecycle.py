@@ -16,7 +16,7 @@ Span = tuple[str, int, int, int, dict[str, int]]
 def table(spans: list[Span], pid: int = 1) -> SpanTable:
     builder = SpanTableBuilder(Source.SERVING)
     for name, start, end, tid, ids in spans:
-        builder.append(name, start, end - start, Lane("trace.json", pid, tid), clock=Clock.HOST, **ids)  # type: ignore[arg-type]
+        builder.append(name, start, end - start, Lane("trace.json", pid, tid), clock=Clock.HOST, **ids)
     return builder.build()
 
 

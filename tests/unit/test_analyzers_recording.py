@@ -53,8 +53,15 @@ def test_the_profiler_s_own_directory_is_readable(tmp_path: Path) -> None:
 
 def test_a_foreign_trace_has_a_clock_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"
-    path.write_bytes(gzip.compress(b"[" + (EVENT % "a").replace("worker", "gpu").encode() + b"]"))
-    assert load_recording([path]).spans.clock.tolist() == [Clock.FILE]
+    for name, category, clock in [
+        ("matmul", "kernel", Clock.FILE),
+        ("step", "gpu", Clock.FILE),
+        ("decode.worker_submit", "kernel", Clock.HOST),
+        ("scheduler.schedule", "scheduler", Clock.HOST),
+    ]:
+        event = (EVENT % name).replace('"cat":"worker"', f'"cat":"{category}"')
+        path.write_bytes(gzip.compress(f"[{event}]".encode()))
+        assert load_recording([path]).spans.clock.tolist() == [clock]
 
 
 def test_ranks_come_from_the_names_of_their_logs(tmp_path: Path) -> None:
@@ -94,7 +101,7 @@ def test_the_server_log_adds_only_what_no_rank_log_holds(tmp_path: Path) -> None
         ("node.submit", 9, -1),
     ]
     assert recording.lost == 0
-    assert [(report.records, report.parsed) for report in recording.reports] == [(2, 2), (4, 3)]
+    assert [(report.records, report.parsed) for report in recording.reports] == [(2, 2), (3, 3)]
 
 
 def test_two_processes_that_claim_one_rank_are_a_conflict(tmp_path: Path) -> None:
@@ -176,6 +183,39 @@ def test_a_process_without_a_ready_line_takes_the_rank_left_over(tmp_path: Path)
 def test_a_damaged_manifest_is_named(content: str, expected: str, tmp_path: Path) -> None:
     write(tmp_path / "run.json", content)
     with pytest.raises(UnusableInputError, match=expected):
+        load_recording([tmp_path])
+
+
+def test_what_lies_beside_a_damaged_manifest_is_still_read(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    write(run.manifest, '{"schema_version": 1, "tool_v')
+    write(run.rank_log(0), record(11, 1))
+    report = analyze([tmp_path])
+    assert [entry.roots for entry in report.skew] == [1]
+    assert report.lost == 1
+    assert "not a manifest" in next(f.evidence for f in report.findings if f.code == "lost_records")
+    assert judge(report).exit_code == 4
+
+
+def test_fragments_replace_a_damaged_merged_trace(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    write(run.serving_trace, "no trace at all")
+    with pytest.raises(UnusableInputError, match="not a trace"):
+        load_recording([tmp_path])
+    write(run.fragments / "trace.1.jsonl", EVENT % "fragment")
+    recording = load_recording([tmp_path])
+    assert list(recording.spans.iter_names()) == ["fragment"]
+    assert recording.lost == 0
+
+
+def test_a_manifest_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    write(
+        tmp_path / "run.json",
+        '{"schema_version": 99, "tool_version": "9", "status": "complete", "profile": {}, "argv": [],'
+        '"versions": {}, "host": {}, "git": {}, "device_map": [], "clocks": {}, "timing": {"started_ns": 0}}',
+    )
+    write(tmp_path / "server.log", record(11, 1))
+    with pytest.raises(UnusableInputError, match="schema version 99 is newer"):
         load_recording([tmp_path])
 
 
