@@ -75,6 +75,8 @@ class _Collector:
                 self.traces.append(_on_host_clock(read_chrome_trace(data, str(path), issues=issues)))
             case "strace_log":
                 self.logs.append(read_strace(data, str(path), issues=issues))
+                if (rank := rank_of_log(path)) is not None:
+                    self.file_ranks[str(path)] = rank
             case "requests":
                 self.requests.append(read_requests(data, str(path), issues=issues))
             case "manifest":
@@ -102,7 +104,8 @@ class _Collector:
         for path in files.rank_logs:
             issues = IssueCounter()
             rank_logs.append(read_strace(read_bytes(path, issues), str(path), issues=issues))
-            self.file_ranks[str(path)] = rank_of_log(path)
+            if (rank := rank_of_log(path)) is not None:
+                self.file_ranks[str(path)] = rank
         self.logs += rank_logs
         if files.server_log is not None:
             issues = IssueCounter()

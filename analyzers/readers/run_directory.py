@@ -58,7 +58,10 @@ def run_files(directory: Path) -> RunFiles:
         manifest=_if_file(run.manifest),
         serving_traces=traces,
         fragments=fragments,
-        rank_logs=sorted((path for path in logs if _RANK_LOG.fullmatch(path.name)), key=rank_of_log),
+        rank_logs=[
+            path
+            for _, path in sorted((rank, path) for path in logs if (rank := rank_of_log(path)) is not None)
+        ],
         server_log=_if_file(run.server_log),
         requests=_if_file(run.requests),
     )
@@ -70,10 +73,10 @@ def run_files(directory: Path) -> RunFiles:
     return files
 
 
-def rank_of_log(path: Path) -> int:
-    """The rank in `rank-<r>.log`."""
+def rank_of_log(path: Path) -> int | None:
+    """The rank in `rank-<r>.log`; None for any other name."""
     match = _RANK_LOG.fullmatch(path.name)
-    return int(match[1]) if match else -1
+    return int(match[1]) if match else None
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -380,6 +380,7 @@ def test_any_one_file_alone_is_readable(run_directory: Path) -> None:
     assert serving.skew == []
     rank_log = analyze([run.rank_log(3)])
     assert sum(entry.rounds for entry in rank_log.skew) == 145
+    assert (rank_log.ranks.ranks, rank_log.ranks.bases) == ([3], ["file name"])
     requests = analyze([run.requests])
     assert requests.spans == 0
     assert judge(requests).exit_code == 0
