@@ -54,14 +54,12 @@ def run_files(directory: Path) -> RunFiles:
     fragments = sorted(run.fragments.glob("*.jsonl")) or sorted((directory / "fragments").glob("*.jsonl"))
     fragments = fragments or sorted(directory.glob("trace.*.jsonl"))
     logs = sorted(run.strace.glob("rank-*.log")) or sorted(directory.glob("rank-*.log"))
+    ranked = [(rank, path) for path in logs if (rank := rank_of_log(path)) is not None]
     files = RunFiles(
         manifest=_if_file(run.manifest),
         serving_traces=traces,
         fragments=fragments,
-        rank_logs=[
-            path
-            for _, path in sorted((rank, path) for path in logs if (rank := rank_of_log(path)) is not None)
-        ],
+        rank_logs=[path for _, path in sorted(ranked)],
         server_log=_if_file(run.server_log),
         requests=_if_file(run.requests),
     )
