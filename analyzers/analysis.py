@@ -154,6 +154,7 @@ def _run_summary(recording: Recording) -> RunSummary | None:
         ranks=len(manifest.device_map),
         depth=manifest.depth,
         error=manifest.error,
+        expected_output_tokens=manifest.expected_output_tokens,
     )
 
 

@@ -25,6 +25,8 @@ class MtpFigures(msgspec.Struct, frozen=True):
     accepted: int
     committed: int
     """steps + accepted."""
+    discarded: int | None
+    """Tokens committed beyond the requests' ends; None when a request does not say."""
     acceptance_rate: float | None
     """accepted / proposed."""
     acceptance_length: float | None
@@ -189,6 +191,7 @@ def _mtp(timings: Sequence[RequestTiming]) -> MtpFigures | None:
     steps = sum(item[1] for item in counted)
     proposed = sum(item[2] for item in counted)
     accepted = sum(item[3] for item in counted)
+    discarded = [timing.discarded for timing, *_ in counted]
     if not counted or (proposed == 0 and accepted == 0):
         return None
     impossible = [
@@ -202,6 +205,7 @@ def _mtp(timings: Sequence[RequestTiming]) -> MtpFigures | None:
         proposed=proposed,
         accepted=accepted,
         committed=steps + accepted,
+        discarded=None if None in discarded else sum(filter(None, discarded)),
         acceptance_rate=accepted / proposed if proposed and not impossible else None,
         acceptance_length=1 + accepted / steps if steps and not impossible else None,
         impossible=impossible,

@@ -126,6 +126,17 @@ class Manifest(msgspec.Struct, frozen=True):
         value = self.profile.get("engine", {}).get("depth")
         return value if isinstance(value, int) else None
 
+    @property
+    def expected_output_tokens(self) -> int | None:
+        """Output tokens that the profile asks of the measured batch; None where a request may end on its own."""
+        load = self.profile.get("load", {})
+        if not load.get("ignore_eos", True):
+            return None
+        requests, output_tokens = load.get("requests"), load.get("output_tokens")
+        if isinstance(requests, int) and isinstance(output_tokens, int):
+            return requests * output_tokens
+        return None
+
 
 class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of `requests.jsonl`. Times are int64 ns of CLOCK_MONOTONIC at the client.

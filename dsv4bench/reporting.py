@@ -31,7 +31,7 @@ class RunReport:
         if as_json:
             sys.stdout.write(render_json(self.report))
             return
-        write_report(self.report, report_tables(self.report), "table", None, title="Run")
+        write_report(self.report, report_tables(self.report, full=False), "table", None, title="Run")
         console = Console(highlight=False, soft_wrap=True)
         console.print(f"\nRun directory: {self.directory.root}", markup=False)
         console.print(

@@ -65,6 +65,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     ranks: int
     depth: int | None
     error: str | None
+    expected_output_tokens: int | None = None
+    """What the profile asks of the measured batch."""
 
 
 class RankNaming(msgspec.Struct, frozen=True):

@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from analyzers.callables import is_prefill
 from analyzers.lifecycle import Fault
 from analyzers.pipeline import Overlap, Pipeline
 from analyzers.report.model import Report, SpanFigures, StepFigures
+from analyzers.report.overview import overview
+from analyzers.report.text import MILLISECOND, UNAVAILABLE, Table, number, percent
 from analyzers.requests import RequestFigures
 from analyzers.skew import Lateness, RankSkew
 from analyzers.statistics import Summary
 
-UNAVAILABLE = "unavailable"
 TOO_SMALL = "-"
-MILLISECOND = 1e6
 FAULTS_SHOWN = 20
 NAMES_SHOWN = 20
 
 _SUMMARY_COLUMNS = ["n", "mean", "p50", "p95", "p99", "max"]
 
 
-@dataclass(frozen=True)
-class Table:
-    """One table; the first column is text, the others numbers. `notes` stand below it."""
+def report_tables(report: Report, *, full: bool = True) -> list[Table]:
+    """The tables that the report has figures for.
 
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-    notes: list[str] = field(default_factory=list)
-
-
-def report_tables(report: Report) -> list[Table]:
-    """Every table that the report has figures for."""
-    tables = [_inputs(report)]
+    With `full=False` those that repeat or only complete the others are left out: rounds of a callable whose steady
+    rounds are drawn, prefill and warm-up beside measured decode, lifecycles without a fault, inputs without a loss,
+    and spans by name where steps or ranks are known.
+    """
+    if not full:
+        report = _essential(report)
+    summary = overview(report)
+    tables = [summary] if summary is not None else []
+    if full or report.lost or summary is None:
+        tables.append(_inputs(report))
     for name in dict.fromkeys(figures.callable for figures in report.steps):
         tables.append(_steps(name, [figures for figures in report.steps if figures.callable == name]))
     tables += [_pipeline(pipeline) for pipeline in report.pipelines]
@@ -45,24 +46,25 @@ def report_tables(report: Report) -> list[Table]:
         tables += _rank_tables(skew, in_detail=in_detail)
         detailed.add(skew.callable)
     tables += [table for figures in report.requests for table in _requests(figures)]
-    tables += _lifecycle_tables(report)
-    if report.span_names:
+    if full or report.lifecycle.faults:
+        tables += _lifecycle_tables(report)
+    if report.span_names and (full or not (report.steps or report.skew)):
         tables.append(_span_names(report.span_names))
     return tables
+
+
+def _essential(report: Report) -> Report:
+    """The report without the figures that the short rendering leaves out."""
+    steady = {skew.callable for skew in report.skew if skew.scope == "steady"}
+    skew = [figures for figures in report.skew if figures.scope == "steady" or figures.callable not in steady]
+    decode = [figures for figures in skew if not is_prefill(figures.callable)]
+    measured = [figures for figures in report.requests if figures.phase == "measured"]
+    return msgspec.structs.replace(report, skew=decode or skew, requests=measured or report.requests)
 
 
 def validation_tables(report: Report) -> list[Table]:
     """Completeness and lifecycles only."""
     return [_inputs(report), *_lifecycle_tables(report)]
-
-
-def number(value: float | None, unit: float = MILLISECOND) -> str:
-    """A figure in `unit` with three decimals; `unavailable` when there is none."""
-    return UNAVAILABLE if value is None else f"{value / unit:.3f}"
-
-
-def _percent(value: float | None) -> str:
-    return UNAVAILABLE if value is None else f"{100 * value:.1f} %"
 
 
 def _summary_row(label: str, summary: Summary, unit: float = MILLISECOND) -> list[str]:
@@ -134,7 +136,7 @@ def _pipeline(pipeline: Pipeline) -> Table:
 def _overlap(overlap: Overlap) -> list[str]:
     if not overlap.pairs:
         return ["", "0", UNAVAILABLE]
-    return [str(overlap.overlapping), str(overlap.pairs), _percent(overlap.share)]
+    return [str(overlap.overlapping), str(overlap.pairs), percent(overlap.share)]
 
 
 def _rank_tables(skew: RankSkew, *, in_detail: bool) -> list[Table]:
@@ -224,7 +226,7 @@ def _requests(figures: RequestFigures) -> list[Table]:
     if mtp is not None:
         single += [
             ("MTP accepted of proposed", f"{mtp.accepted} of {mtp.proposed}"),
-            ("MTP acceptance rate", _percent(mtp.acceptance_rate)),
+            ("MTP acceptance rate", percent(mtp.acceptance_rate)),
             ("MTP acceptance length", number(mtp.acceptance_length, 1)),
             ("MTP committed = steps + accepted", f"{mtp.committed} = {mtp.steps} + {mtp.accepted}"),
         ]

@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from analyzers.report.model import Finding, Report, Severity
-from analyzers.report.tables import Table
+from analyzers.report.text import Table
 
 _STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 

@@ -14,8 +14,8 @@ from analyzers.errors import UnusableInputError
 from analyzers.report.json import render_json
 from analyzers.report.markdown import render_markdown
 from analyzers.report.model import Report
-from analyzers.report.tables import Table
 from analyzers.report.terminal import render_terminal
+from analyzers.report.text import Table
 
 Format = Literal["table", "md", "json"]
 

@@ -27,6 +27,9 @@ def analyze(
         ReportFormat, typer.Option("--format", help="How to render the report.")
     ] = ReportFormat.TABLE,
     out: Annotated[Path | None, typer.Option("--out", help="Write the report to this file.")] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also the tables that repeat or complete the others.")
+    ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 4 on lifecycle faults and repaired inputs too.")
     ] = False,
@@ -47,7 +50,7 @@ def analyze(
     from analyzers.report.write import write_report
 
     report = analyze_paths(paths, AnalysisOptions(late_ns=round(late_ms * 1e6)))
-    write_report(report, report_tables(report), output_format.value, out, title="Analysis")
+    write_report(report, report_tables(report, full=full), output_format.value, out, title="Analysis")
     verdict = judge(report, strict=strict, max_loss=max_loss)
     if verdict.exit_code:
         print(f"dsv4bench: {verdict.reason}", file=sys.stderr)

@@ -1,0 +1,111 @@
+"""The headline figures of a report: one row each, with the source it comes from."""
+
+from __future__ import annotations
+
+from analyzers.callables import is_prefill
+from analyzers.pipeline import Pipeline
+from analyzers.report.model import Report, StepFigures
+from analyzers.report.text import UNAVAILABLE, Table, number, percent
+from analyzers.requests import MtpFigures, RequestFigures
+from analyzers.skew import RankSkew
+from analyzers.statistics import Summary
+
+
+def overview(report: Report) -> Table | None:
+    """What a reader wants first; None when the recording has none of it."""
+    rows = [*_run(report), *_client(report), *_steps(report), *_ranks(report)]
+    return Table("Overview", ["figure", "value", "source"], rows) if rows else None
+
+
+def _run(report: Report) -> list[list[str]]:
+    rows = []
+    if report.run is not None:
+        depth = UNAVAILABLE if report.run.depth is None else str(report.run.depth)
+        what = f"{report.run.profile}: {report.run.status}, {report.run.ranks} ranks, depth {depth}"
+        rows.append(["run", what, "run.json"])
+    decode = _decode_pipeline(report)
+    if decode is not None:
+        source = "serving trace" if decode.in_flight.pairs else "node.* records"
+        rows.append(["pipeline", decode.statement, source])
+    return rows
+
+
+def _client(report: Report) -> list[list[str]]:
+    measured = [figures for figures in report.requests if figures.phase == "measured"]
+    return [row for figures in measured for row in _request_rows(figures, report)]
+
+
+def _request_rows(figures: RequestFigures, report: Report) -> list[list[str]]:
+    expected = report.run.expected_output_tokens if report.run is not None else None
+    tokens = f"{figures.output_tokens} of {expected}" if expected is not None else str(figures.output_tokens)
+    tpot = f"per-request mean {number(figures.tpot.mean)} ms, token-weighted {number(figures.tpot_token_weighted_ns)} ms"
+    step = (
+        f"mean {number(figures.step_time.mean)} ms a step, {number(figures.tokens_per_step, 1)} tokens a step"
+    )
+    rows = [
+        ["output tokens", tokens, "requests"],
+        ["tpot", tpot, "requests"],
+        ["step_time", step, "requests"],
+    ]
+    if figures.mtp is not None:
+        rows += _mtp_rows(figures.mtp, figures)
+    return rows
+
+
+def _mtp_rows(mtp: MtpFigures, figures: RequestFigures) -> list[list[str]]:
+    rate = percent(mtp.acceptance_rate)
+    accepted = (
+        f"{mtp.accepted} of {mtp.proposed} ({rate}), acceptance length {number(mtp.acceptance_length, 1)}"
+    )
+    identity = f"{mtp.committed} = {mtp.steps} steps + {mtp.accepted} accepted"
+    if mtp.discarded is not None and mtp.requests == figures.requests:
+        # A request's first token comes from its prefill; its last step may commit more than it asked for.
+        prefill = f"{mtp.requests} from prefill"
+        identity += f"; emitted {figures.output_tokens} = {prefill} + {mtp.committed} committed - {mtp.discarded} discarded"
+    return [["MTP drafts accepted", accepted, "requests"], ["MTP committed tokens", identity, "requests"]]
+
+
+def _steps(report: Report) -> list[list[str]]:
+    decode = [figures for figures in report.steps if not is_prefill(figures.callable)]
+    rows = []
+    for figures in decode[:1]:
+        every = next((f for f in decode if f.scope == "all" and f.source == figures.source), figures)
+        count = f"{every.latency.n} of {figures.callable}"
+        if every is not figures:
+            count += f", {figures.latency.n} of them steady"
+        rows.append(["decode steps", count, "serving trace"])
+        rows.append([f"{figures.source}, {figures.scope}", _mean_and_median(figures), "serving trace"])
+    return rows
+
+
+def _ranks(report: Report) -> list[list[str]]:
+    skew = next((figures for figures in report.skew if not is_prefill(figures.callable)), None)
+    if skew is None:
+        return []
+    rows = []
+    if skew.critical_rank.root.n:
+        mean = f"mean {number(skew.critical_rank.root.mean)} ms over {skew.rounds} rounds"
+        rows.append([f"critical rank, {skew.scope}", mean, "STRACE"])
+    for label, summary in _skews(skew):
+        if summary.n:
+            spread = (
+                f"median {number(summary.p50)} ms, max {number(summary.max)} ms over {len(skew.ranks)} ranks"
+            )
+            rows.append([f"{label}, {skew.scope}", spread, "STRACE"])
+    return rows
+
+
+def _skews(skew: RankSkew) -> list[tuple[str, Summary]]:
+    return [
+        ("runner-start skew", skew.runner_start_skew),
+        ("runner-end skew", skew.runner_end_skew),
+        ("step-end skew", skew.step_end_skew),
+    ]
+
+
+def _mean_and_median(figures: StepFigures) -> str:
+    return f"mean {number(figures.latency.mean)} ms, median {number(figures.latency.p50)} ms"
+
+
+def _decode_pipeline(report: Report) -> Pipeline | None:
+    return next((pipeline for pipeline in report.pipelines if not is_prefill(pipeline.callable)), None)
