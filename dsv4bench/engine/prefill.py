@@ -58,7 +58,7 @@ class PrefillBuffers:
         for rank, chunks in enumerate(step.chunks):
             row = 0
             for index, chunk in enumerate(chunks):
-                prompt = chunk.request.request.prompt_token_ids
+                prompt = chunk.request.prompt_token_ids
                 rows = slice(row, row + chunk.count)
                 args.token_ids[rank, rows] = prompt[chunk.start : chunk.start + chunk.count]
                 args.positions[rank, rows] = np.arange(chunk.start, chunk.start + chunk.count)
@@ -83,7 +83,7 @@ class PrefillBuffers:
         for index, chunk in enumerate(step.chunks[rank]):
             if not chunk.terminal:
                 continue
-            prompt = chunk.request.request.prompt_token_ids
+            prompt = chunk.request.prompt_token_ids
             first = max(0, len(prompt) - PREFILL_TILE)
             rows = slice(row, row + len(prompt) - first)
             args.next_token_ids[rank, rows] = [*prompt[first + 1 :], TAIL_PLACEHOLDER]

@@ -14,8 +14,23 @@ FinishReason = Literal["length", "stop", "cancelled", "error"]
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen: greedily at temperature 0, else drawn among the `top_k` likeliest (0: all) that make up
+    `top_p` of the probability, by a generator keyed by (seed, position).
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+GREEDY = Sampling()
+
+
+@dataclass(frozen=True)
 class Request:
-    """One generation request. Greedy; `max_tokens` counts output tokens.
+    """One generation request; `max_tokens` counts output tokens.
 
     `injected_drafts` is a developer hook: entry p, where it is not negative, replaces the drafter's token for
     position p (prompt included).
@@ -25,6 +40,7 @@ class Request:
     prompt_token_ids: Sequence[int]
     max_tokens: int
     ignore_eos: bool = True
+    sampling: Sampling = GREEDY
     injected_drafts: Sequence[int] | None = None
 
 
@@ -69,13 +85,18 @@ class RequestHandle:
 
 @dataclass
 class ActiveRequest:
-    """A request that holds device resources: a state slot with its generation, and pages in every cache group."""
+    """A request that holds device resources: a state slot with its generation, and pages in every cache group.
+
+    `prompt_token_ids` is what prefill feeds: the prompt, and after a preemption also the tokens published before it.
+    `blocks` is replaced, never changed in place, when pages are added.
+    """
 
     handle: RequestHandle
     rank: int
     state_slot: int
     generation: int
     blocks: tuple[NDArray[np.int32], ...]
+    prompt_token_ids: Sequence[int]
     prefilled: int = 0
     decoding: bool = False
     pending_steps: int = field(default=0)

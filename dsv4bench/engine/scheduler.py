@@ -133,7 +133,9 @@ class Scheduler:
             self._waiting.popleft()
             slot, generation = self._state_slots[rank].allocate()
             handle.rank = rank
-            self._active[rank].append(ActiveRequest(handle, rank, slot, generation, blocks))
+            self._active[rank].append(
+                ActiveRequest(handle, rank, slot, generation, blocks, request.prompt_token_ids)
+            )
 
     def _prefill_step(self) -> PrefillStep | None:
         chunks: list[tuple[PrefillChunk, ...]] = []
@@ -141,7 +143,7 @@ class Scheduler:
             budget = self._prefill_tokens
             of_rank: list[PrefillChunk] = []
             for request in requests:
-                left = len(request.request.prompt_token_ids) - request.prefilled
+                left = len(request.prompt_token_ids) - request.prefilled
                 count = min(left, budget)
                 if count > 0 and not request.finished:
                     of_rank.append(PrefillChunk(request, request.prefilled, count))

@@ -25,7 +25,7 @@ class TableBuffers:
     """Block tables in shared host memory, [ranks, B, width] a group; a row is rewritten when its owner changes."""
 
     tables: Tables[NDArray[Any]]
-    _owners: dict[tuple[int, int], ActiveRequest] = field(default_factory=dict)
+    _owners: dict[tuple[int, int], tuple[NDArray[np.int32], ...]] = field(default_factory=dict)
 
     @classmethod
     def allocate(cls, allocate: Allocate, layout: CacheLayout, ranks: int, rows: int) -> TableBuffers:
@@ -36,7 +36,7 @@ class TableBuffers:
 
     def fill_row(self, rank: int, row: int, request: ActiveRequest) -> None:
         """Write the pages of `request` to a row."""
-        if self._owners.get((rank, row)) is request:
+        if self._owners.get((rank, row)) is request.blocks:
             return
         tables = self.tables
         groups = (
@@ -51,7 +51,7 @@ class TableBuffers:
         for column, (table, blocks) in enumerate(zip(groups, request.blocks, strict=True)):
             table[rank, row, : len(blocks)] = blocks
             tables.block_counts[rank, row, column] = len(blocks)
-        self._owners[rank, row] = request
+        self._owners[rank, row] = request.blocks
 
 
 class DecodeSlot:

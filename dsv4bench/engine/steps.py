@@ -34,7 +34,7 @@ class PrefillChunk:
     @property
     def terminal(self) -> bool:
         """Whether the chunk ends the prompt."""
-        return self.start + self.count == len(self.request.request.prompt_token_ids)
+        return self.start + self.count == len(self.request.prompt_token_ids)
 
 
 @dataclass(frozen=True)

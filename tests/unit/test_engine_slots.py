@@ -24,7 +24,7 @@ def active(rank, state_slot, generation, first_block):
         np.arange(first_block, first_block + min(2, group.table_width), dtype=np.int32)
         for group in LAYOUT.groups
     )
-    return ActiveRequest(RequestHandle(Request("r", [1], 1), 0), rank, state_slot, generation, blocks)
+    return ActiveRequest(RequestHandle(Request("r", [1], 1), 0), rank, state_slot, generation, blocks, [1])
 
 
 def test_two_slots_share_no_memory():
