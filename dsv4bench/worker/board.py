@@ -29,8 +29,8 @@ class Board:
 
     def __init__(self, region: NDArray[np.uint8], ranks: int) -> None:
         words = region[: self.size(ranks)].view(np.int64).reshape(-1, _LINE // 8)
-        self.gate_arrivals = words[0, :1]
-        """int64 [1]: ranks that wait for the others to bind."""
+        self.gate_arrivals = words[0, :2]
+        """int64 [2]: ranks that have bound the next dispatch, by the parity of its id."""
         self.exchange_arrivals = words[1, :1]
         """int64 [1]: ranks that wait for the others in an exchange."""
         self.progress = words[2:]

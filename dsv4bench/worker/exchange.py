@@ -47,6 +47,39 @@ class ProcessBarrier:
                 semaphore.release()
 
 
+class DispatchGate:
+    """Opens for a dispatch when every rank has bound it: one slow bind is not a late start on one rank.
+
+    Binding runs ahead of running: ranks arrive for dispatch N + 1 while N runs, and none waits for another to finish
+    N. Arrivals are counted by the parity of the dispatch id, since with two dispatches in flight no rank can bind
+    N + 2 before all have bound, and even completed, N.
+    """
+
+    def __init__(self, context: ForkContext, ranks: int, arrivals: NDArray[np.int64]) -> None:
+        """`arrivals` is int64 [2] in memory that all ranks share, 0 at the start."""
+        self._mutex: Semaphore = context.Semaphore(1)
+        self._open: list[Semaphore] = [context.Semaphore(0) for _ in range(ranks)]
+        self._arrivals = arrivals
+        self._ranks = ranks
+
+    def arrive(self, dispatch_id: int) -> None:
+        """This rank has bound the dispatch."""
+        parity = dispatch_id & 1
+        self._mutex.acquire()
+        self._arrivals[parity] += 1
+        last = self._arrivals[parity] == self._ranks
+        if last:
+            self._arrivals[parity] = 0
+        self._mutex.release()
+        if last:
+            for semaphore in self._open:
+                semaphore.release()
+
+    def wait(self, rank: int) -> None:
+        """Return once every rank has bound the next dispatch of `rank`."""
+        self._open[rank].acquire()
+
+
 class SharedMemoryExchange:
     """All-to-all through a region that every rank maps.
 

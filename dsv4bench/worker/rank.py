@@ -1,9 +1,11 @@
-"""One rank process: binds dispatches, runs them once all ranks are bound, and writes an STRACE record a phase."""
+"""One rank process: binds dispatches as they arrive, runs them in order, and writes an STRACE record a phase."""
 
 from __future__ import annotations
 
 import os
+import queue
 import socket
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -27,7 +29,6 @@ from dsv4bench.worker.messages import (
     Ready,
     ScalarArgument,
     Stop,
-    ToRank,
     decode_to_rank,
     encode,
 )
@@ -45,10 +46,14 @@ class RankContext:
 
 
 class Gate(Protocol):
-    """Opens when every rank has arrived: no rank starts its runner before all have bound."""
+    """Opens when every rank has bound a dispatch: none starts its runner before."""
+
+    def arrive(self, dispatch_id: int) -> None:
+        """This rank has bound the dispatch."""
+        ...
 
     def wait(self, rank: int) -> None:
-        """Return once every rank has called."""
+        """Return once every rank has bound the next dispatch of `rank`."""
         ...
 
 
@@ -56,12 +61,22 @@ Validation = Callable[[], None]
 """A program may return one: a check of its outputs, run as the `validate` phase; it raises when they are wrong."""
 
 
-class EngineGoneError(Exception):
-    """The engine closed its end of the socket."""
+@dataclass(frozen=True)
+class _Bound:
+    """A dispatch whose tensors are at hand, and when binding it ahead began and ended (ns)."""
+
+    dispatch: Dispatch
+    function: Callable[..., Validation | None]
+    start_ns: int
+    end_ns: int
 
 
 class RankProcess:
-    """The loop of one rank. Programs are methods of `programs`, called with tensors and scalars."""
+    """The two threads of one rank. Programs are methods of `programs`, called with tensors and scalars.
+
+    The frame thread takes dispatches from the engine and binds them ahead, while the runner thread runs the one
+    before: so the gate is open when the runner comes to it, and no rank waits for the host between two steps.
+    """
 
     def __init__(
         self,
@@ -85,47 +100,68 @@ class RankProcess:
         ]
         self._gate = gate
         self._progress = progress
+        self._frames: queue.SimpleQueue[_Bound | None] = queue.SimpleQueue()
         self._tensors: dict[Argument, torch.Tensor] = {}
         self._strace = StraceEmitter()
         self._invocation = 0
 
     def serve(self) -> None:
-        """Run dispatches in order until told to stop."""
+        """Run dispatches in order until told to stop, or until the engine is gone."""
         self._strace.clock_anchor()
         self._strace.ready(self._rank)
         self._send(Ready(os.getpid()))
-        while True:
-            message = self._receive()
+        threading.Thread(target=self._take_frames, name="frames", daemon=True).start()
+        while (frame := self._frames.get()) is not None:
+            try:
+                self._run(frame)
+            except Exception:  # noqa: BLE001 - the engine's to report: it fails the worker and ends every rank
+                self._fail(frame.dispatch)
+
+    # The frame thread
+
+    def _take_frames(self) -> None:
+        while data := self._channel.recv(MAX_MESSAGE_BYTES):
+            message = decode_to_rank(data)
             if isinstance(message, Stop):
-                return
-            self._serve_dispatch(message)
+                break
+            try:
+                self._frames.put(self._bind_ahead(message))
+            except Exception:  # noqa: BLE001 - the engine's to report: it fails the worker and ends every rank
+                self._fail(message)
+        self._frames.put(None)
 
-    def _serve_dispatch(self, dispatch: Dispatch) -> None:
-        try:
-            self._run(dispatch)
-        except EngineGoneError:
-            raise
-        except Exception:  # noqa: BLE001 - the engine's to report: it fails the worker and ends every rank
-            self._send(Complete(dispatch.dispatch_id, traceback.format_exc()[-_MAX_TRACEBACK:]))
-
-    def _run(self, dispatch: Dispatch) -> None:
-        self._invocation += 1
-        clock = time.perf_counter_ns
-        received = clock()
+    def _bind_ahead(self, dispatch: Dispatch) -> _Bound:
+        start = time.perf_counter_ns()
         function = self._functions[dispatch.program]
-        bind_start = clock()
-        missing = [argument for argument in dispatch.arguments if not self._is_bound(argument)]
-        for argument in missing:
-            self._tensors[argument] = self._tensor(argument)
-        args_end = clock()
+        for argument in dispatch.arguments:
+            if not isinstance(argument, ScalarArgument) and argument not in self._tensors:
+                self._tensors[argument] = self._tensor(argument)
+        self._progress[Progress.BOUND] += 1
+        self._gate.arrive(dispatch.dispatch_id)
+        return _Bound(dispatch, function, start, time.perf_counter_ns())
+
+    def _tensor(self, argument: Argument) -> torch.Tensor:
+        assert not isinstance(argument, ScalarArgument)
+        region = self._host if isinstance(argument, HostArgument) else self._device
+        dtype = np.dtype(argument.dtype)
+        nbytes = int(np.prod(argument.shape)) * dtype.itemsize
+        extent = region[argument.offset : argument.offset + nbytes]
+        return torch.from_numpy(extent.view(dtype).reshape(argument.shape))
+
+    # The runner thread
+
+    def _run(self, frame: _Bound) -> None:
+        self._invocation += 1
+        dispatch = frame.dispatch
+        clock = time.perf_counter_ns
+        taken = clock()
         arguments = [self._value(argument) for argument in dispatch.arguments]
         bind_end = clock()
-        self._progress[Progress.BOUND] += 1
         self._gate.wait(self._rank)
 
         runner_start = clock()
         with torch.inference_mode():
-            validation = function(*arguments)
+            validation = frame.function(*arguments)
         runner_end = clock()
         validate_start = clock()
         if validation is not None:
@@ -139,27 +175,25 @@ class RankProcess:
 
         # Written after the engine was told: records cost the step nothing.
         record = self._record_for(dispatch)
-        record("chip.run.pre_bind", received, bind_start, 1)
-        record("chip.run.bind.args", bind_start, args_end, 2)
-        record("chip.run.bind.prebuilt", args_end, bind_end, 2)
-        record("chip.run.bind", bind_start, bind_end, 1)
+        identity = {"dispatch_id": dispatch.dispatch_id, "slot_id": dispatch.slot_id}
+        record("ext.dsv4bench.bind_ahead", frame.start_ns, frame.end_ns, 0, identity)
+        record("chip.run.bind.args", taken, bind_end, 2)
+        record("chip.run.bind", taken, bind_end, 1)
         record("chip.run.post_bind", bind_end, runner_start, 1)
         record("chip.run.runner_run", runner_start, runner_end, 1)
         record("chip.run.validate", validate_start, validate_end, 1)
         record("chip.run.claim_release", validate_end, released, 1)
-        record(
-            "chip.run",
-            received,
-            released,
-            0,
-            {
-                "run_id": dispatch.dispatch_id,
-                "dispatch_id": dispatch.dispatch_id,
-                "run_epoch": dispatch.dispatch_id,
-                "slot_id": dispatch.slot_id,
-                "generation": dispatch.generation,
-            },
-        )
+        root = {
+            "run_id": dispatch.dispatch_id,
+            "dispatch_id": dispatch.dispatch_id,
+            "run_epoch": dispatch.dispatch_id,
+            "slot_id": dispatch.slot_id,
+            "generation": dispatch.generation,
+        }
+        record("chip.run", taken, released, 0, root)
+
+    def _value(self, argument: Argument) -> torch.Tensor | int | float:
+        return argument.value if isinstance(argument, ScalarArgument) else self._tensors[argument]
 
     def _record_for(self, dispatch: Dispatch) -> Callable[..., None]:
         hid = self._specs[dispatch.program].hid
@@ -180,28 +214,12 @@ class RankProcess:
 
         return record
 
-    def _is_bound(self, argument: Argument) -> bool:
-        return isinstance(argument, ScalarArgument) or argument in self._tensors
-
-    def _value(self, argument: Argument) -> torch.Tensor | int | float:
-        return argument.value if isinstance(argument, ScalarArgument) else self._tensors[argument]
-
-    def _tensor(self, argument: Argument) -> torch.Tensor:
-        assert not isinstance(argument, ScalarArgument)
-        region = self._host if isinstance(argument, HostArgument) else self._device
-        dtype = np.dtype(argument.dtype)
-        nbytes = int(np.prod(argument.shape)) * dtype.itemsize
-        extent = region[argument.offset : argument.offset + nbytes]
-        return torch.from_numpy(extent.view(dtype).reshape(argument.shape))
-
-    def _receive(self) -> ToRank:
-        data = self._channel.recv(MAX_MESSAGE_BYTES)
-        if not data:
-            raise EngineGoneError
-        return decode_to_rank(data)
+    def _fail(self, dispatch: Dispatch) -> None:
+        self._send(Complete(dispatch.dispatch_id, traceback.format_exc()[-_MAX_TRACEBACK:]))
 
     def _send(self, message: Ready | Complete) -> None:
         try:
             self._channel.send(encode(message))
-        except BrokenPipeError as error:
-            raise EngineGoneError from error
+        except BrokenPipeError:
+            # The engine is gone, and the frame thread has seen it: the rank ends after this.
+            self._frames.put(None)

@@ -27,7 +27,12 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]
 from dsv4bench.model.exchange import ExpertExchange, LocalExchange
 from dsv4bench.worker.arena import SharedRegion
 from dsv4bench.worker.board import Board
-from dsv4bench.worker.exchange import DistributedExchange, ProcessBarrier, SharedMemoryExchange
+from dsv4bench.worker.exchange import (
+    DispatchGate,
+    DistributedExchange,
+    ProcessBarrier,
+    SharedMemoryExchange,
+)
 from dsv4bench.worker.messages import (
     MAX_MESSAGE_BYTES,
     RankExited,
@@ -36,7 +41,7 @@ from dsv4bench.worker.messages import (
     decode_server_spec,
     encode,
 )
-from dsv4bench.worker.rank import EngineGoneError, RankContext, RankProcess
+from dsv4bench.worker.rank import RankContext, RankProcess
 
 _PR_SET_PDEATHSIG = 1
 _CHUNK = 1 << 16
@@ -107,7 +112,7 @@ class RankServer:
         exchange_region = SharedRegion(spec.exchange_fd, spec.exchange_bytes)
         board = Board(SharedRegion(spec.board_fd, Board.size(spec.ranks)).bytes, spec.ranks)
         fork = multiprocessing.get_context("fork")
-        gate = ProcessBarrier(fork, spec.ranks, board.gate_arrivals)
+        gate = DispatchGate(fork, spec.ranks, board.gate_arrivals)
         barrier = ProcessBarrier(fork, spec.ranks, board.exchange_arrivals)
         if spec.exchange == "torch-distributed" and spec.ranks > 1:
             self._store_directory = tempfile.TemporaryDirectory(prefix="dsv4bench-store-")
@@ -200,7 +205,7 @@ def _run_rank(
     rank: int,
     spec: ServerSpec,
     host: SharedRegion,
-    gate: ProcessBarrier,
+    gate: DispatchGate,
     board: Board,
     make_exchange: Callable[[int], ExpertExchange],
     make_programs: Callable[[RankContext], Any],
@@ -224,8 +229,6 @@ def _run_rank(
             board.progress[rank],
         )
         process.serve()
-        status = 0
-    except EngineGoneError:
         status = 0
     except BaseException:  # noqa: BLE001 - the last frame of the process: report and end, whatever it is
         traceback.print_exc()
