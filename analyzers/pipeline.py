@@ -72,7 +72,7 @@ class Pipeline(msgspec.Struct, frozen=True):
     prepare: Overlap
     """prepare(N+1) intersects runner_run(N) of any rank."""
     bind: Overlap
-    """bind(N+1) intersects runner_run(N) on the same rank, for any rank."""
+    """bind(N+1), ahead of its root or in it, intersects runner_run(N) on the same rank, for any rank."""
     cadence: Summary
     """submit(N+1).start - submit(N).start, ns."""
     steady: SteadyState
@@ -339,7 +339,8 @@ def _bind_overlap(matching: RoundMatching, callable_name: str) -> Overlap:
 
 
 def _binds_during(run: RankRun, following: RankRun) -> bool:
-    return following.phases["bind"].overlaps(run.phases["runner_run"])
+    bind = following.bound_ahead or following.phases["bind"]
+    return bind.overlaps(run.phases["runner_run"])
 
 
 def _reference(spans: SpanTable, row: int) -> SpanReference:

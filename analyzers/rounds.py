@@ -17,6 +17,7 @@ MatchedBy = Literal[
     "dispatch_id", "run_id and dispatch_id", "run_epoch", "slot and generation", "inv", "order"
 ]
 
+BIND_AHEAD = "ext.dsv4bench.bind_ahead"
 PHASES = ("pre_bind", "bind", "post_bind", "runner_run", "validate", "claim_release")
 _PHASE_OF_NAME = {f"{ROOT}.{phase}": phase for phase in PHASES}
 _DEVICE_WALL = f"{ROOT}.runner_run.device_wall"
@@ -48,6 +49,8 @@ class RankRun:
     callable: str
     root: Interval
     phases: Mapping[str, Interval]
+    bound_ahead: Interval | None
+    """Work of binding that was done before the root began, where the runtime says so."""
     device_wall_ns: int | None
     run_id: int
     dispatch_id: int
@@ -101,15 +104,32 @@ def rank_runs(spans: SpanTable, names: DispatchNames) -> tuple[list[RankRun], in
     for row, lane, invocation, root in zip(*columns, strict=True):
         (roots if root else children).setdefault((processes[lane], invocation), []).append(row)
     callables = name_runs(spans, [row for group in roots.values() for row in group], names)
+    ahead = _bound_ahead(spans)
     runs = [
-        _run(spans, row, callables[row], children.get(key, []), alone=len(group) == 1)
+        _run(spans, row, callables[row], children.get(key, []), ahead, alone=len(group) == 1)
         for key, group in roots.items()
         for row in group
     ]
     return runs, sum(key not in roots for key in children)
 
 
-def _run(spans: SpanTable, root: int, callable_name: str, children: Iterable[int], *, alone: bool) -> RankRun:
+def _bound_ahead(spans: SpanTable) -> dict[tuple[int, int], Interval]:
+    """Spans of binding ahead by (rank, dispatch id): `ext.*` records belong to no invocation (formats.md, 1)."""
+    rows = np.flatnonzero(spans.named(BIND_AHEAD) & (spans.rank != ABSENT) & (spans.dispatch_id != ABSENT))
+    return {
+        (int(spans.rank[row]), int(spans.dispatch_id[row])): _interval(spans, row) for row in rows.tolist()
+    }
+
+
+def _run(
+    spans: SpanTable,
+    root: int,
+    callable_name: str,
+    children: Iterable[int],
+    ahead: Mapping[tuple[int, int], Interval],
+    *,
+    alone: bool,
+) -> RankRun:
     interval = _interval(spans, root)
     phases: dict[str, Interval] = {}
     device_wall_ns: int | None = None
@@ -129,6 +149,7 @@ def _run(spans: SpanTable, root: int, callable_name: str, children: Iterable[int
         callable=callable_name,
         root=interval,
         phases=phases,
+        bound_ahead=ahead.get((int(spans.rank[root]), int(spans.dispatch_id[root]))),
         device_wall_ns=device_wall_ns,
         run_id=int(spans.run_id[root]),
         dispatch_id=int(spans.dispatch_id[root]),
