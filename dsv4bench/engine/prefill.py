@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsv4bench.cache.layout import CacheLayout
-from dsv4bench.engine.slots import Allocate, TableBuffers
+from dsv4bench.engine.metadata import Allocate, TableBuffers
 from dsv4bench.engine.steps import PrefillOutput, PrefillStep
 from dsv4bench.worker.task_args import PREFILL_TILE, TAIL_PLACEHOLDER, MtpPrefillArgs, PrefillArgs
 
@@ -19,7 +19,7 @@ class PrefillBuffers:
     def __init__(
         self, allocate: Allocate, layout: CacheLayout, ranks: int, rows: int, prefill_tokens: int
     ) -> None:
-        self.buffers = TableBuffers.allocate(allocate, layout, ranks, rows)
+        self.buffers = TableBuffers(allocate, layout, ranks, rows)
         self.args: PrefillArgs[NDArray[Any]] = PrefillArgs(
             row_counts=allocate((ranks,), np.int32),
             token_ids=allocate((ranks, prefill_tokens), np.int32),
@@ -56,6 +56,7 @@ class PrefillBuffers:
         """Fill the active prefix of every input of both programs."""
         args = self.args
         for rank, chunks in enumerate(step.chunks):
+            self.buffers.update(rank, [chunk.request for chunk in chunks])
             row = 0
             for index, chunk in enumerate(chunks):
                 prompt = chunk.request.prompt_token_ids
@@ -66,7 +67,6 @@ class PrefillBuffers:
                 args.state_slots[rank, index] = chunk.request.state_slot
                 args.generations[rank, index] = chunk.request.generation
                 args.lengths[rank, index] = len(prompt) if chunk.terminal else 0
-                self.buffers.fill_row(rank, index, chunk.request)
                 row += chunk.count
             args.row_counts[rank] = row
             args.request_counts[rank] = len(chunks)

@@ -3,55 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from dsv4bench.cache.layout import CacheLayout
-from dsv4bench.engine.requests import ActiveRequest
+from dsv4bench.engine.metadata import Allocate, TableBuffers
 from dsv4bench.engine.steps import DecodeOutput, DecodeStep
-from dsv4bench.worker.task_args import DecodeArgs, Tables
-
-Allocate = Callable[[tuple[int, ...], DTypeLike], NDArray[Any]]
+from dsv4bench.worker.task_args import DecodeArgs
 
 SLOTS = 2
-
-
-@dataclass
-class TableBuffers:
-    """Block tables in shared host memory, [ranks, B, width] a group; a row is rewritten when its owner changes."""
-
-    tables: Tables[NDArray[Any]]
-    _owners: dict[tuple[int, int], tuple[NDArray[np.int32], ...]] = field(default_factory=dict)
-
-    @classmethod
-    def allocate(cls, allocate: Allocate, layout: CacheLayout, ranks: int, rows: int) -> TableBuffers:
-        """Make buffers for `rows` requests a rank."""
-        groups = [allocate((ranks, rows, group.table_width), np.int32) for group in layout.groups]
-        block_counts = allocate((ranks, rows, len(groups)), np.int32)
-        return cls(Tables(*[*groups, block_counts]))
-
-    def fill_row(self, rank: int, row: int, request: ActiveRequest) -> None:
-        """Write the pages of `request` to a row."""
-        if self._owners.get((rank, row)) is request.blocks:
-            return
-        tables = self.tables
-        groups = (
-            tables.ori,
-            tables.cmp_c128,
-            tables.cmp_c4,
-            tables.idx,
-            tables.hca_state,
-            tables.csa_state,
-            tables.csa_inner_state,
-        )
-        for column, (table, blocks) in enumerate(zip(groups, request.blocks, strict=True)):
-            table[rank, row, : len(blocks)] = blocks
-            tables.block_counts[rank, row, column] = len(blocks)
-        self._owners[rank, row] = request.blocks
 
 
 class DecodeSlot:
@@ -65,7 +27,7 @@ class DecodeSlot:
     ) -> None:
         self.index = index
         self.generation = 0
-        self.buffers = TableBuffers.allocate(allocate, layout, ranks, rows)
+        self.buffers = TableBuffers(allocate, layout, ranks, rows)
         self.args: DecodeArgs[NDArray[Any]] = DecodeArgs(
             row_counts=allocate((ranks,), np.int32),
             state_slots=allocate((ranks, rows), np.int32),
@@ -80,10 +42,10 @@ class DecodeSlot:
         args = self.args
         for rank, requests in enumerate(step.requests):
             args.row_counts[rank] = len(requests)
+            self.buffers.update(rank, requests)
             for row, request in enumerate(requests):
                 args.state_slots[rank, row] = request.state_slot
                 args.generations[rank, row] = request.generation
-                self.buffers.fill_row(rank, row, request)
 
     def read(self) -> DecodeOutput:
         """Copy the outputs, so that the slot can be used again."""
