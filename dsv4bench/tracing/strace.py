@@ -64,7 +64,7 @@ class StraceEmitter:
             f"pid={os.getpid()} tid={get_native_id()} inv={invocation} hid={hid} depth={depth} "
             f"name={_encode_name(name)} ts={start_ns} dur={duration_ns} {fields}\n"
         )
-        write_all(self._fd, line.encode("ascii"))
+        self._write(line.encode("ascii"))
 
     def clock_anchor(self) -> None:
         """Write the record that maps this process's monotonic clock to wall time, once at its start."""
@@ -76,11 +76,14 @@ class StraceEmitter:
             f"[mono_ns={time.monotonic_ns()}][T0x{get_ident():x}][TIMING] clock_anchor: [CLOCK_ANCHOR] v=1 "
             f"pid={os.getpid()} mono_ns={monotonic_ns} wall_ns={wall_ns}\n"
         )
-        write_all(self._fd, line.encode("ascii"))
+        self._write(line.encode("ascii"))
 
     def ready(self, device: int) -> None:
         """Write the line that names this process as the one that drives `device`."""
-        write_all(self._fd, f"[chip_process pid={os.getpid()} dev={device}] ready\n".encode("ascii"))
+        self._write(f"[chip_process pid={os.getpid()} dev={device}] ready\n".encode("ascii"))
+
+    def _write(self, line: bytes) -> None:
+        write_all(self._fd, line)
 
 
 def encode_field(text: str, capacity: int) -> str:

@@ -6,6 +6,8 @@ import socket
 
 import msgspec
 
+from dsv4bench.faults import Fault
+
 
 class HostArgument(msgspec.Struct, frozen=True, tag="host"):
     """A host tensor in the shared host region."""
@@ -41,6 +43,8 @@ class Dispatch(msgspec.Struct, frozen=True, tag="dispatch"):
     generation: int
     trace: bool
     arguments: list[Argument]
+    faults: tuple[Fault, ...] = ()
+    """What is to go wrong on this rank."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):

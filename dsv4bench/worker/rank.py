@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dsv4bench.model.exchange import ExpertExchange
 from dsv4bench.tracing.strace import StraceEmitter
 from dsv4bench.worker.board import Progress
+from dsv4bench.worker.fault_injection import emitter_for, enter_runner, leave_runner
 from dsv4bench.worker.messages import (
     MAX_MESSAGE_BYTES,
     Argument,
@@ -161,7 +162,9 @@ class RankProcess:
 
         runner_start = clock()
         with torch.inference_mode():
+            enter_runner(dispatch.faults)
             validation = frame.function(*arguments)
+            leave_runner(dispatch.faults)
         runner_end = clock()
         validate_start = clock()
         if validation is not None:
@@ -198,11 +201,12 @@ class RankProcess:
     def _record_for(self, dispatch: Dispatch) -> Callable[..., None]:
         hid = self._specs[dispatch.program].hid
         invocation = self._invocation
+        emitter = emitter_for(dispatch.faults, self._strace)
 
         def record(
             name: str, start: int, end: int, depth: int, attributes: dict[str, Any] | None = None
         ) -> None:
-            self._strace.record(
+            emitter.record(
                 name,
                 start,
                 end - start,

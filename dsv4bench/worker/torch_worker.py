@@ -22,6 +22,7 @@ from dsv4bench.worker import messages
 from dsv4bench.worker.arena import HostArena, SharedRegion
 from dsv4bench.worker.board import Board
 from dsv4bench.worker.device import Device
+from dsv4bench.worker.fault_injection import FaultPlan
 from dsv4bench.worker.handle import DispatchHandle
 from dsv4bench.worker.node_trace import NodeTrace
 from dsv4bench.worker.protocol import Argument, DeviceTensor, HostTensor, StackedDeviceTensor
@@ -63,7 +64,9 @@ class _InFlight:
 
 
 class TorchWorker:
-    """See `protocol.Worker`. Thread-safe; `tracing` switches the STRACE records of later dispatches."""
+    """See `protocol.Worker`. Thread-safe; `tracing` switches the STRACE records of later dispatches, `faults` is what
+    is to go wrong in them.
+    """
 
     def __init__(self, options: WorkerOptions) -> None:
         """Start the rank server and wait until every rank is ready.
@@ -73,6 +76,7 @@ class TorchWorker:
         """
         self.options = options
         self.tracing = True
+        self.faults = FaultPlan()
         self.rank_pids: dict[int, int] = {}
         self._host = HostArena(SharedRegion.create("host", options.host_bytes))
         self._devices = [Device(rank, options.device_bytes) for rank in range(options.ranks)]
@@ -274,12 +278,19 @@ class TorchWorker:
                 if not self._in_flight:
                     entry.head_since = time.monotonic()
                 self._in_flight[dispatch_id] = entry
+            faults = self.faults.take(dispatch_id, slot_id, generation)
             if entry.trace:
                 self._node_trace.graph_build(started, built, dispatch_id)
             for rank, channel in enumerate(self._server.channels):
                 sent = time.perf_counter_ns()
                 message = messages.Dispatch(
-                    dispatch_id, index, slot_id, generation, entry.trace, encoded[rank]
+                    dispatch_id,
+                    index,
+                    slot_id,
+                    generation,
+                    entry.trace,
+                    encoded[rank],
+                    tuple(fault for fault in faults if fault.rank == rank),
                 )
                 # A rank that is gone is reported by the server with its cause; the handle carries that error.
                 with contextlib.suppress(OSError):

@@ -23,7 +23,7 @@ LAYERS = (
     ("worker",),
     ("model", "cache"),
     ("tracing",),
-    ("errors",),
+    ("errors", "faults"),
 )
 LAUNCH = 1
 MAY_USE_ANALYZERS = (0, LAUNCH)

@@ -1,0 +1,119 @@
+"""Faults that a run can be told to inject: their record, their notation, and what makes one impossible."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Literal, cast, get_args
+
+import msgspec
+
+from dsv4bench.errors import UsageError
+
+FaultKind = Literal["kill", "hang", "raise", "slow", "drop-strace", "torn-strace"]
+
+KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+_KEYS = ("rank", "step", "kind")
+_EXAMPLE = "write for example rank=3,step=40,kind=kill"
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|us|s)", re.ASCII)
+_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_STRACE_KINDS = ("drop-strace", "torn-strace")
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One fault on one rank.
+
+    `step` counts the decode steps of the measured batch from 0; None, which only `slow` may be, is every one of
+    them. `delay_ns` is how much longer a slow runner takes.
+    """
+
+    rank: int
+    kind: FaultKind
+    step: int | None = None
+    delay_ns: int = 0
+
+    def __str__(self) -> str:
+        """The fault in the notation that `parse_fault` reads."""
+        step = "" if self.step is None else f"step={self.step},"
+        delay = f":{self.delay_ns / _NS['ms']:g}ms" if self.kind == "slow" else ""
+        return f"rank={self.rank},{step}kind={self.kind}{delay}"
+
+
+def parse_fault(text: str) -> Fault:
+    """Read `rank=R,step=N,kind=KIND`, the parts in any order.
+
+    Raises:
+        UsageError: quotes the text, and says what is wrong with it and what is possible.
+    """
+    source = f"--fault {text!r}"
+    parts: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (equals and value):
+            raise UsageError(f"{source}: {part.strip()!r} is no key=value; {_EXAMPLE}")
+        if key not in _KEYS:
+            raise UsageError(
+                f"{source}: unknown key {key!r}{_nearest(key, _KEYS)}; known: {', '.join(_KEYS)}"
+            )
+        if key in parts:
+            raise UsageError(f"{source}: {key} is given twice")
+        parts[key] = value
+    for key in ("rank", "kind"):
+        if key not in parts:
+            raise UsageError(f"{source}: {key} is missing; {_EXAMPLE}")
+    kind, delay_ns = _kind(source, parts["kind"])
+    if kind != "slow" and "step" not in parts:
+        raise UsageError(f"{source}: {kind} needs a step; only slow can hold for all steps; {_EXAMPLE}")
+    step = _whole_number(source, "step", parts["step"]) if "step" in parts else None
+    return Fault(_whole_number(source, "rank", parts["rank"]), kind, step, delay_ns)
+
+
+def check_faults(faults: Sequence[Fault], *, ranks: int, strace: bool) -> None:
+    """Refuse faults that cannot happen in a run.
+
+    Raises:
+        UsageError: a rank that the run does not have; a fault in STRACE records that are not written.
+    """
+    for fault in faults:
+        if fault.rank >= ranks:
+            raise UsageError(
+                f"--fault {str(fault)!r}: this run has ranks 0..{ranks - 1}, no rank {fault.rank}"
+            )
+        if fault.kind in _STRACE_KINDS and not strace:
+            raise UsageError(
+                f"--fault {str(fault)!r}: no STRACE records are written in this run; leave out --no-trace and "
+                "trace.strace=false"
+            )
+
+
+def _kind(source: str, text: str) -> tuple[FaultKind, int]:
+    """The kind, and the delay in ns of a slow one."""
+    name, colon, duration = text.partition(":")
+    if name not in KINDS:
+        raise UsageError(
+            f"{source}: unknown kind {name!r}{_nearest(name, KINDS)}; known: kill, hang, raise, slow:<duration>, "
+            "drop-strace, torn-strace"
+        )
+    if name != "slow":
+        if colon:
+            raise UsageError(f"{source}: {name} takes no duration; only slow does, as in kind=slow:20ms")
+        return cast(FaultKind, name), 0
+    match = _DURATION.fullmatch(duration)
+    delay_ns = round(float(match[1]) * _NS[match[2]]) if match else 0
+    if delay_ns == 0:
+        raise UsageError(
+            f"{source}: slow needs a duration above 0 in us, ms or s, as in kind=slow:20ms; got {duration!r}"
+        )
+    return "slow", delay_ns
+
+
+def _whole_number(source: str, key: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise UsageError(f"{source}: {key} = {text!r}: expected a whole number of at least 0")
+    return int(text)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    matches = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""
