@@ -119,6 +119,8 @@ class Manifest(msgspec.Struct, frozen=True):
     clocks: dict[str, int]
     timing: RunTiming
     error: str | None = None
+    faults: list[str] = []
+    """Faults that were injected on request, each with the dispatch that it hit."""
 
     @property
     def depth(self) -> int | None:

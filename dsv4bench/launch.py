@@ -24,6 +24,7 @@ from dsv4bench.engine.engine import Engine, EngineOptions, EngineProgress, check
 from dsv4bench.engine.requests import RequestHandle
 from dsv4bench.environment import git_facts, host_facts, package_versions
 from dsv4bench.errors import EngineError, UsageError
+from dsv4bench.faults import Fault
 from dsv4bench.load import Prompt, prompts_of, requests_of
 from dsv4bench.model.checkpoint import ensure_checkpoint
 from dsv4bench.model.config import ModelConfig, preset
@@ -32,6 +33,7 @@ from dsv4bench.outputs import write_performance_summary, write_requests, write_r
 from dsv4bench.profile import Profile, profile_as_dict
 from dsv4bench.tracing.merge import merge_fragments
 from dsv4bench.tracing.recorder import NullRecorder, Recorder, SpanRecorder
+from dsv4bench.worker.fault_injection import FaultPlan
 
 _POLL_S = 0.1
 
@@ -90,9 +92,16 @@ class Launcher:
     """One run of one profile."""
 
     def __init__(
-        self, profile: Profile, directory: RunDirectory, argv: Sequence[str], observer: Observer
+        self,
+        profile: Profile,
+        directory: RunDirectory,
+        argv: Sequence[str],
+        observer: Observer,
+        faults: Sequence[Fault] = (),
     ) -> None:
+        """`faults` are injected into the measured batch."""
         self._profile = profile
+        self._faults = FaultPlan(faults)
         self._directory = directory
         self._argv = list(argv)
         self._observer = observer
@@ -156,6 +165,7 @@ class Launcher:
                 self._run_batch(engine, prompts, f"warmup{batch}", load.warmup_output_tokens, "warmup")
             self._observer.stage("measuring")
             engine.worker.tracing = self._profile.trace.strace
+            engine.worker.faults = self._faults
             recorder.start()
             self._stamp("window_start_ns")
             try:
@@ -211,6 +221,7 @@ class Launcher:
             clocks=self._clocks,
             timing=self._timing,
             error=_describe(error) if error is not None else None,
+            faults=self._faults.describe(),
         )
         write_json_atomically(self._directory.manifest, manifest)
 

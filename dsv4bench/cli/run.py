@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from dsv4bench.faults import Fault
     from dsv4bench.profile import Profile
 
 
@@ -34,11 +35,22 @@ def run(
     no_trace: Annotated[
         bool, typer.Option("--no-trace", help="Run without SA_PROFILE spans and STRACE records.")
     ] = False,
+    faults: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            metavar="rank=R,step=N,kind=KIND",
+            help="For developers: make a rank fail at a decode step of the measured batch; may be repeated. "
+            "KIND: kill, hang, raise, slow:20ms, drop-strace or torn-strace.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON document.")] = False,
 ) -> None:
     """Run a DeepSeek-V4 decode engine under both traces, then analyze what it did."""
+    from dsv4bench.faults import check_faults, parse_fault
     from dsv4bench.profile import load_profile
 
+    injected = [parse_fault(text) for text in faults or []]
     overrides = list(set_ or [])
     if backend is not None:
         overrides.append(f'engine.backend="{backend}"')
@@ -46,10 +58,12 @@ def run(
         overrides.append(f"engine.ranks={ranks}")
     if no_trace:
         overrides += ['trace.sa_profile="off"', "trace.strace=false"]
-    _run(load_profile(profile, overrides), out, as_json=json)
+    resolved = load_profile(profile, overrides)
+    check_faults(injected, ranks=resolved.engine.ranks, strace=resolved.trace.strace)
+    _run(resolved, out, injected, as_json=json)
 
 
-def _run(profile: Profile, out: Path | None, *, as_json: bool) -> None:
+def _run(profile: Profile, out: Path | None, faults: list[Fault], *, as_json: bool) -> None:
     from dsv4bench.cli.progress import RunDisplay
     from dsv4bench.errors import RunInterruptedError
     from dsv4bench.launch import Launcher, create_run_directory
@@ -57,7 +71,7 @@ def _run(profile: Profile, out: Path | None, *, as_json: bool) -> None:
 
     directory = create_run_directory(out, profile)
     with RunDisplay(profile) as display:
-        result = Launcher(profile, directory, sys.argv, display).run()
+        result = Launcher(profile, directory, sys.argv, display, faults).run()
         display.stage("analyzing")
         report = report_run(directory)
     report.show(as_json=as_json)
@@ -66,5 +80,5 @@ def _run(profile: Profile, out: Path | None, *, as_json: bool) -> None:
     if result.error is not None:
         raise result.error
     if report.verdict.exit_code:
-        print(f"dsv4bench: {report.verdict.reason}", file=sys.stderr)
+        print(f"dsv4bench: the run completed, but {report.verdict.reason}", file=sys.stderr)
         raise typer.Exit(report.verdict.exit_code)

@@ -224,7 +224,7 @@ class Engine:
                     self._fail(error)
             return
         self._scheduler.abandon(outcome.step)
-        self._fail(outcome.error)
+        self._fail(_naming_step(outcome.step, outcome.error))
 
     def _fail(self, error: BaseException) -> None:
         with self._submitting:
@@ -324,6 +324,16 @@ def _exchange_bytes(options: EngineOptions) -> int:
 
 def _round_to_page(nbytes: int) -> int:
     return -(-nbytes // 4096) * 4096
+
+
+def _naming_step(step: Step, error: BaseException) -> BaseException:
+    """An engine's error with the step that it ended in front."""
+    if not isinstance(error, EngineError):
+        return error
+    name = f"decode step {step.step_id}" if isinstance(step, DecodeStep) else f"prefill {step.prefill_id}"
+    named = type(error)(f"{name}: {error}")
+    named.__cause__ = error
+    return named
 
 
 def _step_args(step: Step) -> dict[str, Any]:
