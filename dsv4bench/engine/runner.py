@@ -16,7 +16,7 @@ from dsv4bench.model.config import ModelConfig
 from dsv4bench.tracing.recorder import Recorder
 from dsv4bench.worker.program_specs import MTP_PREFILL, PREFILL, decode_program
 from dsv4bench.worker.protocol import Argument, StackedDeviceTensor, Worker
-from dsv4bench.worker.task_args import NO_OVERRIDE, PREFILL_TILE, DeviceState, Pools, StateField, values
+from dsv4bench.worker.task_args import NO_OVERRIDE, PREFILL_TILE, DeviceState, Pools, state_width, values
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,12 @@ class ModelRunner:
         self.slot_pool = SlotPool(self._slots)
         self._prefill = PrefillBuffers(worker.alloc_host, layout, ranks, requests_per_rank, prefill_tokens)
         self._pools = self._allocate_pools(layout, requests_per_rank)
-        self._state = self._allocate_state(config, layout, requests_per_rank)
+        self._state = self._allocate_state(config, layout, requests_per_rank, speculative_tokens)
+        # The same objects for the life of the runner: what changes between steps is their content.
+        self._decode_arguments: list[list[Argument]] = [
+            [*values(slot.args), *values(slot.buffers.tables), *values(self._state), *values(self._pools)]
+            for slot in self._slots
+        ]
         self._override_row = np.empty(self._override_width, np.int32)
         self._overridden: set[tuple[int, int]] = set()
 
@@ -121,17 +126,11 @@ class ModelRunner:
                 buffer_slot=buffer_slot,
             ),
         ):
-            arguments: list[Argument] = [
-                *values(slot.args),
-                *values(slot.buffers.tables),
-                *values(self._state),
-                *values(self._pools),
-            ]
             try:
                 ticket = Ticket.submit(
                     self._worker,
                     self._program,
-                    arguments,
+                    self._decode_arguments[step.slot],
                     self._recorder,
                     {"step_id": step_id, "slot": buffer_slot},
                     slot_id=buffer_slot,
@@ -206,12 +205,12 @@ class ModelRunner:
         return Pools(*(self._stacked(shape, "float32", None) for shape in shapes))
 
     def _allocate_state(
-        self, config: ModelConfig, layout: CacheLayout, slots: int
+        self, config: ModelConfig, layout: CacheLayout, slots: int, speculative_tokens: int
     ) -> DeviceState[StackedDeviceTensor]:
         streams = (config.hc_mult, config.hidden_size)
         self._override_width = layout.max_model_len
         return DeviceState(
-            integers=self._stacked((slots, len(StateField)), "int64", 0),
+            integers=self._stacked((slots, state_width(speculative_tokens)), "int64", 0),
             hidden=self._stacked((slots, *streams), "float32", 0),
             prefill_hidden=self._stacked((slots, PREFILL_TILE, *streams), "float32", 0),
             draft_override=self._stacked((slots, self._override_width), "int32", NO_OVERRIDE),

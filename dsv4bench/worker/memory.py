@@ -34,6 +34,8 @@ class DeviceMemory:
         self._live: dict[int, Allocation] = {}
         self._free: list[tuple[int, int]] = [(0, size)]  # (offset, nbytes), by offset, never adjacent
         self._lock = threading.Lock()
+        self.frees = 0
+        """How often memory was freed: what was live at an equal count is live still."""
 
     @property
     def allocated_bytes(self) -> int:
@@ -77,6 +79,7 @@ class DeviceMemory:
         with self._lock:
             allocation = self._require_base("free", pointer)
             del self._live[pointer]
+            self.frees += 1
             self._give_back(allocation.offset, align(allocation.nbytes))
 
     def resolve(self, operation: str, pointer: int, nbytes: int, byte_offset: int = 0) -> int:

@@ -42,7 +42,8 @@ class Dispatch(msgspec.Struct, frozen=True, tag="dispatch"):
     slot_id: int
     generation: int
     trace: bool
-    arguments: list[Argument]
+    arguments: bytes
+    """An encoded list of `Argument` (see `worker.arguments`)."""
     faults: tuple[Fault, ...] = ()
     """What is to go wrong on this rank."""
 

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from dsv4bench.model.exchange import ExpertExchange
 from dsv4bench.tracing.strace import StraceEmitter
+from dsv4bench.worker.arguments import decode as decode_arguments
 from dsv4bench.worker.board import Progress
 from dsv4bench.worker.fault_injection import emitter_for, enter_runner, leave_runner
 from dsv4bench.worker.messages import (
     MAX_MESSAGE_BYTES,
     Argument,
     Complete,
+    DeviceArgument,
     Dispatch,
     HostArgument,
     ProgramSpec,
@@ -35,6 +37,7 @@ from dsv4bench.worker.messages import (
 )
 
 _MAX_TRACEBACK = 16_000
+_KEPT_LISTS = 256
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class _Bound:
 
     dispatch: Dispatch
     function: Callable[..., Validation | None]
+    arguments: list[torch.Tensor | int | float]
     start_ns: int
     end_ns: int
 
@@ -103,6 +107,7 @@ class RankProcess:
         self._progress = progress
         self._frames: queue.SimpleQueue[_Bound | None] = queue.SimpleQueue()
         self._tensors: dict[Argument, torch.Tensor] = {}
+        self._argument_lists: dict[bytes, list[torch.Tensor | int | float]] = {}
         self._strace = StraceEmitter()
         self._invocation = 0
 
@@ -134,15 +139,24 @@ class RankProcess:
     def _bind_ahead(self, dispatch: Dispatch) -> _Bound:
         start = time.perf_counter_ns()
         function = self._functions[dispatch.program]
-        for argument in dispatch.arguments:
-            if not isinstance(argument, ScalarArgument) and argument not in self._tensors:
-                self._tensors[argument] = self._tensor(argument)
+        arguments = self._argument_lists.get(dispatch.arguments)
+        if arguments is None:
+            arguments = [self._value(argument) for argument in decode_arguments(dispatch.arguments)]
+            if len(self._argument_lists) >= _KEPT_LISTS:
+                self._argument_lists.clear()
+            self._argument_lists[dispatch.arguments] = arguments
         self._progress[Progress.BOUND] += 1
         self._gate.arrive(dispatch.dispatch_id)
-        return _Bound(dispatch, function, start, time.perf_counter_ns())
+        return _Bound(dispatch, function, arguments, start, time.perf_counter_ns())
 
-    def _tensor(self, argument: Argument) -> torch.Tensor:
-        assert not isinstance(argument, ScalarArgument)
+    def _value(self, argument: Argument) -> torch.Tensor | int | float:
+        if isinstance(argument, ScalarArgument):
+            return argument.value
+        if argument not in self._tensors:
+            self._tensors[argument] = self._tensor(argument)
+        return self._tensors[argument]
+
+    def _tensor(self, argument: HostArgument | DeviceArgument) -> torch.Tensor:
         region = self._host if isinstance(argument, HostArgument) else self._device
         dtype = np.dtype(argument.dtype)
         nbytes = int(np.prod(argument.shape)) * dtype.itemsize
@@ -156,7 +170,7 @@ class RankProcess:
         dispatch = frame.dispatch
         clock = time.perf_counter_ns
         taken = clock()
-        arguments = [self._value(argument) for argument in dispatch.arguments]
+        arguments = frame.arguments
         bind_end = clock()
         self._gate.wait(self._rank)
 
@@ -180,7 +194,6 @@ class RankProcess:
         record = self._record_for(dispatch)
         identity = {"dispatch_id": dispatch.dispatch_id, "slot_id": dispatch.slot_id}
         record("ext.dsv4bench.bind_ahead", frame.start_ns, frame.end_ns, 0, identity)
-        record("chip.run.bind.args", taken, bind_end, 2)
         record("chip.run.bind", taken, bind_end, 1)
         record("chip.run.post_bind", bind_end, runner_start, 1)
         record("chip.run.runner_run", runner_start, runner_end, 1)
@@ -194,9 +207,6 @@ class RankProcess:
             "generation": dispatch.generation,
         }
         record("chip.run", taken, released, 0, root)
-
-    def _value(self, argument: Argument) -> torch.Tensor | int | float:
-        return argument.value if isinstance(argument, ScalarArgument) else self._tensors[argument]
 
     def _record_for(self, dispatch: Dispatch) -> Callable[..., None]:
         hid = self._specs[dispatch.program].hid

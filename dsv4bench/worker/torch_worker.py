@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike
 from dsv4bench.errors import EngineError, RankError
 from dsv4bench.worker import messages
 from dsv4bench.worker.arena import HostArena, SharedRegion
+from dsv4bench.worker.arguments import ArgumentEncoder
 from dsv4bench.worker.board import Board
 from dsv4bench.worker.device import Device
 from dsv4bench.worker.fault_injection import FaultPlan
@@ -49,6 +50,7 @@ class WorkerOptions:
     exchange_bytes: int = 64 << 20
     dispatch_timeout_s: float = 60.0
     startup_timeout_s: float = 120.0
+    keep_encoded_arguments: bool = True
     rank_logs: tuple[Path, ...] = ()
     server_log: Path | None = None
 
@@ -80,6 +82,7 @@ class TorchWorker:
         self.rank_pids: dict[int, int] = {}
         self._host = HostArena(SharedRegion.create("host", options.host_bytes))
         self._devices = [Device(rank, options.device_bytes) for rank in range(options.ranks)]
+        self._arguments = ArgumentEncoder(self._host, self._devices, keep=options.keep_encoded_arguments)
         self._programs = {spec.name: index for index, spec in enumerate(options.programs)}
 
         self._state = threading.Condition()
@@ -265,7 +268,7 @@ class TorchWorker:
         with self._submitting:
             self._refuse_after_close("submit")
             started = time.perf_counter_ns()
-            encoded = [self._encode(arguments, rank) for rank in range(self.ranks)]
+            encoded = self._arguments.encode(arguments)
             built = time.perf_counter_ns()
             with self._state:
                 self._state.wait_for(lambda: len(self._in_flight) < MAX_IN_FLIGHT or self._error is not None)
@@ -306,21 +309,6 @@ class TorchWorker:
         handle = self.submit(program, arguments)
         handle.result()
         return handle
-
-    def _encode(self, arguments: Sequence[Argument], rank: int) -> list[messages.Argument]:
-        encoded: list[messages.Argument] = []
-        for argument in arguments:
-            if isinstance(argument, np.ndarray):
-                offset = self._host.offset_of(argument)
-                encoded.append(messages.HostArgument(offset, argument.dtype.name, argument.shape))
-            elif isinstance(argument, StackedDeviceTensor):
-                shard = argument.shards[rank]
-                nbytes = math.prod(shard.shape) * shard.dtype.itemsize
-                offset = self._devices[rank].memory.resolve("submit", shard.pointer, nbytes)
-                encoded.append(messages.DeviceArgument(offset, shard.dtype.name, shard.shape))
-            else:
-                encoded.append(messages.ScalarArgument(argument))
-        return encoded
 
     def _refuse_after_close(self, operation: str) -> None:
         if self._closing:
