@@ -62,5 +62,5 @@ def test_a_freed_tensor_is_refused_though_its_encoding_was_kept(parts):
     again = encoder.encode(arguments)
     assert again == kept
     devices[1].memory.free(tensor.shards[1].pointer)
-    with pytest.raises(ValueError, match="submit: pointer .* rank 1: it was freed"):
+    with pytest.raises(ValueError, match=r"submit: pointer .* rank 1: it was freed"):
         encoder.encode(arguments)
