@@ -27,7 +27,7 @@ from analyzers.report.model import (
     StepFigures,
 )
 from analyzers.requests import full_batch_window, measure_requests
-from analyzers.rounds import RoundMatching, match_rounds, rank_runs
+from analyzers.rounds import LostRun, RoundMatching, lost_runs, match_rounds, rank_runs
 from analyzers.skew import LATE_NS, measure_skew
 from analyzers.spans import ABSENT, Clock, Kind, Source, SpanTable
 from analyzers.statistics import Summary, summarize
@@ -79,6 +79,7 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         lifecycle.faults += check_preparation(spans, depth)
     runs, without_root = rank_runs(spans, DispatchNames(spans))
     matching = match_rounds(runs, without_root)
+    without_record = lost_runs(matching, _completed(recording, lifecycle))
     window = full_batch_window([timing for timing in recording.requests if timing.phase == "measured"])
     callables = list(dict.fromkeys(step.callable for step in lifecycle.steps))
     pipelines = [
@@ -96,10 +97,11 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         findings=[],
         records=sum(entry.records for entry in recording.reports),
         parsed=sum(entry.parsed for entry in recording.reports),
-        lost=recording.lost,
+        lost=_lost(recording, without_record),
         spans=int(kinds.sum()),
         host_window_ns=spans.select(kinds).window(Clock.HOST),
         ranks=RankNaming(ranks=sorted(set(recording.ranks.ranks.values())), bases=recording.ranks.bases),
+        lost_runs=without_record,
         lifecycle=LifecycleFigures(
             pairs=len(lifecycle.steps),
             faults=lifecycle.faults,
@@ -122,7 +124,8 @@ def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict
     When strict, lifecycle faults, repaired input, and ranks or rounds that are not whole are 4 too.
     """
     if report.lost > max_loss:
-        return Verdict(4, f"{report.lost} records lost, {max_loss} allowed (--max-loss)")
+        first = next((f"; {f.title}" for f in report.findings if f.code == "lost_records"), "")
+        return Verdict(4, f"records lost: {report.lost}, allowed: {max_loss} (--max-loss){first}")
     if not report.has_data:
         return Verdict(3, next((f.title for f in report.findings if f.code == "no_data"), "no data"))
     if strict and report.lifecycle.faults:
@@ -144,6 +147,19 @@ def _with_findings(report: Report, recording: Recording, *, matching_not_overlap
     return msgspec.structs.replace(report, findings=findings)
 
 
+def _completed(recording: Recording, lifecycle: Lifecycle) -> set[int]:
+    """Dispatches that every rank is known to have done; in a run that failed, a wait may have ended in the failure."""
+    if recording.manifest is not None and recording.manifest.status != "complete":
+        return set()
+    return {step.dispatch_id for step in lifecycle.steps} - {ABSENT}
+
+
+def _lost(recording: Recording, without_record: list[LostRun]) -> int:
+    """Records lost: what the readers counted, and the runs that even a record lost by a reader does not explain."""
+    unreadable = sum(entry.lost for entry in recording.reports if entry.format == "strace_log")
+    return recording.lost + max(0, len(without_record) - unreadable)
+
+
 def _run_summary(recording: Recording) -> RunSummary | None:
     manifest = recording.manifest
     if manifest is None:
@@ -155,6 +171,7 @@ def _run_summary(recording: Recording) -> RunSummary | None:
         depth=manifest.depth,
         error=manifest.error,
         expected_output_tokens=manifest.expected_output_tokens,
+        faults=manifest.faults,
     )
 
 

@@ -12,6 +12,7 @@ from analyzers.readers.recording import Recording
 from analyzers.report.model import Finding, FindingCode, Report, Severity
 from analyzers.requests import RequestFigures
 from analyzers.skew import Lateness, RankSkew
+from analyzers.spans import ABSENT
 from analyzers.statistics import summarize
 
 STRAGGLER_P_VALUE = 0.01
@@ -34,6 +35,7 @@ def find(report: Report, recording: Recording, *, not_overlapping: int) -> list[
         *_lifecycle(report),
         *(finding for pipeline in report.pipelines for finding in _pipeline(pipeline)),
         *_rank_names(report, recording),
+        *_lost_runs(report, recording),
         *_rounds(report, not_overlapping),
         *(finding for skew in _headline(report.skew) for finding in _lateness(skew)),
         *(finding for figures in report.requests for finding in _requests(figures)),
@@ -66,9 +68,20 @@ def _no_data(report: Report, recording: Recording) -> Iterable[Finding]:
 def _run_status(report: Report) -> Iterable[Finding]:
     run = report.run
     if run is not None and run.status != "complete":
-        evidence = run.error or "run.json says so"
+        evidence = _in_one_line(run.error) if run.error else "run.json says so"
         title = f"the run is {run.status}: figures cover what was recorded until then"
         yield Finding("run_status", "warning", title, evidence)
+    if run is not None and run.faults:
+        title = f"faults were injected: {'; '.join(run.faults)}"
+        yield Finding(
+            "faults_injected", "info", title, "run.json", "take no figure of this run for the engine's"
+        )
+
+
+def _in_one_line(error: str) -> str:
+    """What failed and why: the first line of an error, and the last where a traceback lies between them."""
+    lines = error.strip().splitlines()
+    return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
 
 
 def _input(entry: LoadReport) -> Iterable[Finding]:
@@ -154,6 +167,25 @@ def _rank_names(report: Report, recording: Recording) -> Iterable[Finding]:
             yield Finding("rank_missing", "error", title, evidence, "skews cover the other ranks only")
 
 
+def _lost_runs(report: Report, recording: Recording) -> Iterable[Finding]:
+    """One finding a rank that did runs of which no record tells."""
+    for rank in sorted({run.rank for run in report.lost_runs}):
+        lost = [run for run in report.lost_runs if run.rank == rank]
+        which = f"first: {lost[0].callable}"
+        if lost[0].dispatch_id is not None:
+            which += f" dispatch {lost[0].dispatch_id}{_step_of(recording, lost[0].dispatch_id)}"
+        files = sorted({file for (file, _), of_rank in recording.ranks.ranks.items() if of_rank == rank})
+        title = f"rank {rank}: no chip.run record of {len(lost)} of its runs"
+        evidence = f"{which}, in {', '.join(files)}"
+        yield Finding("lost_records", "error", title, evidence, "allow a loss with --max-loss")
+
+
+def _step_of(recording: Recording, dispatch_id: int) -> str:
+    spans = recording.spans
+    steps = spans.step_id[(spans.dispatch_id == dispatch_id) & (spans.step_id != ABSENT)]
+    return f" (step {int(steps[0])})" if len(steps) else ""
+
+
 def _headline(figures: list[RankSkew]) -> list[RankSkew]:
     """One entry a callable: its steady rounds where there are any."""
     chosen: dict[str, RankSkew] = {}
@@ -174,11 +206,12 @@ def _rounds(report: Report, not_overlapping: int) -> Iterable[Finding]:
     for entry in report.skew:
         if entry.scope == "all" and entry.incomplete:
             first = entry.incomplete[0]
-            # The first and last rounds of a window may be cut by it; inside, a record is missing.
-            at_edges = {item.round for item in entry.incomplete} <= {0, entry.rounds - 1}
-            severity: Severity = "info" if at_edges else "warning"
+            lost = any(run.callable == entry.callable for run in report.lost_runs)
+            severity: Severity = "warning" if lost or entry.matched_by == "order" else "info"
             title = f"{entry.callable}: {len(entry.incomplete)} of {entry.rounds} rounds incomplete"
             evidence = f"first: round {first.round} without rank {', '.join(map(str, first.missing_ranks))}"
+            if severity == "info":
+                evidence += "; the edge of the recording cuts them"
             yield Finding("incomplete_rounds", severity, title, evidence, "their skews are left out")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
 from analyzers.callables import DispatchNames, name_runs
@@ -244,6 +245,37 @@ def _matching(
         not_overlapping=sum(not _roots_overlap(item) for item in rounds),
         without_root=without_root,
     )
+
+
+class LostRun(msgspec.Struct, frozen=True):
+    """A run of which no root was recorded although the rank did it. `dispatch_id` is null without ids."""
+
+    rank: int
+    callable: str
+    dispatch_id: int | None
+
+
+def lost_runs(matching: RoundMatching, completed: Collection[int]) -> list[LostRun]:
+    """The runs missing from incomplete rounds that the edges of the recording do not explain.
+
+    A rank did the dispatch when it has a run before and one after it, or when the dispatch is one of `completed`,
+    which no dispatch is before every rank did its part. Matched by order, nothing tells which run is missing.
+    """
+    if matching.matched_by == "order":
+        return []
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for index, item in enumerate(matching.rounds):
+        for rank in item.runs:
+            first.setdefault(rank, index)
+            last[rank] = index
+    lost = []
+    for index, item in enumerate(matching.rounds):
+        dispatch = next(iter(item.runs.values())).dispatch_id
+        for rank in item.missing:
+            if first[rank] < index < last[rank] or dispatch in completed:
+                lost.append(LostRun(rank, item.callable, None if dispatch == ABSENT else dispatch))
+    return lost
 
 
 def _roots_overlap(item: Round) -> bool:

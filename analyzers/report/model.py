@@ -11,6 +11,7 @@ from analyzers.pipeline import Pipeline
 from analyzers.readers.load import LoadReport
 from analyzers.readers.ranks import RankBasis
 from analyzers.requests import RequestFigures
+from analyzers.rounds import LostRun
 from analyzers.skew import RankSkew
 from analyzers.statistics import Summary
 
@@ -44,6 +45,7 @@ FindingCode = Literal[
     "mtp_impossible",
     "mtp_identity",
     "run_status",
+    "faults_injected",
 ]
 
 
@@ -67,6 +69,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     error: str | None
     expected_output_tokens: int | None = None
     """What the profile asks of the measured batch."""
+    faults: list[str] = []
+    """Faults that were injected on request."""
 
 
 class RankNaming(msgspec.Struct, frozen=True):
@@ -122,10 +126,13 @@ class Report(msgspec.Struct, frozen=True):
     records: int
     parsed: int
     lost: int
+    """Records that were found but could not be read, and runs without any record."""
     spans: int
     host_window_ns: tuple[int, int] | None
     """[first start, last end) on CLOCK_MONOTONIC."""
     ranks: RankNaming
+    lost_runs: list[LostRun]
+    """Runs that a rank did and no record tells of."""
     lifecycle: LifecycleFigures
     steps: list[StepFigures]
     pipelines: list[Pipeline]
