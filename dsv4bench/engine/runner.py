@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsv4bench.cache.layout import CacheGroup, CacheLayout
+from dsv4bench.engine.page_clearing import PageClearing
 from dsv4bench.engine.prefill import PrefillBuffers
 from dsv4bench.engine.requests import ActiveRequest
 from dsv4bench.engine.slots import SLOTS, DecodeSlot, SlotPool
@@ -66,6 +67,7 @@ class ModelRunner:
         self.slot_pool = SlotPool(self._slots)
         self._prefill = PrefillBuffers(worker.alloc_host, layout, ranks, requests_per_rank, prefill_tokens)
         self._pools = self._allocate_pools(layout, requests_per_rank)
+        self._clearing = PageClearing(worker, self._pools, layout)
         self._state = self._allocate_state(config, layout, requests_per_rank, speculative_tokens)
         # The same objects for the life of the runner: what changes between steps is their content.
         self._decode_arguments: list[list[Argument]] = [
@@ -127,6 +129,7 @@ class ModelRunner:
             ),
         ):
             try:
+                self._clearing.before_dispatch(step.requests)
                 ticket = Ticket.submit(
                     self._worker,
                     self._program,
@@ -149,6 +152,7 @@ class ModelRunner:
             self._recorder.span("PyptoExecutor.batch_prefill", "executor", batch_size=batch_size),
         ):
             self._prefill.pack(step)
+            self._clearing.before_dispatch([[chunk.request for chunk in chunks] for chunks in step.chunks])
             terminal = [chunk.request for chunks in step.chunks for chunk in chunks if chunk.terminal]
             for request in terminal:
                 self._upload_injected_drafts(request)

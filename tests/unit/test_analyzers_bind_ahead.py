@@ -8,7 +8,8 @@ from analyzers.analysis import analyze
 
 
 def record(pid: int, inv: int, depth: int, name: str, start: int, end: int, extra: str = "") -> str:
-    return f"[STRACE] v=1 pid={pid} tid={pid} inv={inv} hid=ab depth={depth} name={name} ts={start} dur={end - start} {extra}"
+    fields = f"inv={inv} hid=ab depth={depth} name={name} ts={start} dur={end - start} {extra}"
+    return f"[STRACE] v=1 pid={pid} tid={pid} {fields}"
 
 
 def log(ahead_of_second: tuple[int, int] | None) -> str:
