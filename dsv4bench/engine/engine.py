@@ -20,7 +20,7 @@ from dsv4bench.engine.steps import DecodeStep, Outcome, Step
 from dsv4bench.errors import EngineError, UsageError
 from dsv4bench.model.config import ModelConfig
 from dsv4bench.tracing.recorder import NullRecorder, Recorder
-from dsv4bench.worker.program_specs import SETUP, ProgramsSetup, program_specs
+from dsv4bench.worker.program_specs import MAX_SPECULATIVE_TOKENS, SETUP, ProgramsSetup, program_specs
 from dsv4bench.worker.task_args import PREFILL_TILE
 from dsv4bench.worker.torch_worker import TorchWorker, WorkerOptions
 
@@ -259,8 +259,10 @@ def check_options(options: EngineOptions) -> None:
         )
     if options.depth not in (1, 2):
         raise UsageError(f"depth must be 1 or 2, got {options.depth}")
-    if options.speculative_tokens not in (0, 1):
-        raise UsageError(f"the number of speculative tokens must be 0 or 1, got {options.speculative_tokens}")
+    if not 0 <= options.speculative_tokens <= MAX_SPECULATIVE_TOKENS:
+        raise UsageError(
+            f"the number of speculative tokens must be 0..{MAX_SPECULATIVE_TOKENS}, got {options.speculative_tokens}"
+        )
     longest = options.config.max_position_embeddings - reachable_headroom(options.speculative_tokens)
     if not 2 <= options.max_model_len <= longest:
         raise UsageError(

@@ -39,7 +39,6 @@ class PrefillBuffers:
             sequences=allocate((ranks, mtp_rows), np.int32),
             last_rows=allocate((ranks, rows), np.int32),
             state_slots=self.args.state_slots,
-            draft_ids=allocate((ranks, rows), np.int32),
         )
 
     @property

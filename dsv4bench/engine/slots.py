@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dsv4bench.cache.layout import CacheLayout
 from dsv4bench.engine.metadata import Allocate, TableBuffers
 from dsv4bench.engine.steps import DecodeOutput, DecodeStep
+from dsv4bench.errors import EngineError
 from dsv4bench.worker.task_args import DecodeArgs
 
 SLOTS = 2
@@ -29,17 +30,24 @@ class DecodeSlot:
         self.generation = 0
         self.buffers = TableBuffers(allocate, layout, ranks, rows)
         self.args: DecodeArgs[NDArray[Any]] = DecodeArgs(
+            step_id=allocate((1,), np.int64),
             row_counts=allocate((ranks,), np.int32),
             state_slots=allocate((ranks, rows), np.int32),
             generations=allocate((ranks, rows), np.int64),
             sampled_ids=allocate((ranks, rows, step_tokens), np.int32),
             accepted_counts=allocate((ranks, rows), np.int32),
             tail_positions=allocate((ranks, rows), np.int64),
+            echoed_step_ids=allocate((ranks,), np.int64),
         )
+        # No step has this id: a rank that never wrote its echo cannot pass for one that ran step 0.
+        self._step_id = -1
+        self.args.echoed_step_ids.fill(-1)
 
     def pack(self, step: DecodeStep) -> None:
         """Fill the active prefix of every input for `step`."""
         args = self.args
+        self._step_id = step.step_id
+        args.step_id[0] = step.step_id
         for rank, requests in enumerate(step.requests):
             args.row_counts[rank] = len(requests)
             self.buffers.update(rank, requests)
@@ -48,7 +56,18 @@ class DecodeSlot:
                 args.generations[rank, row] = request.generation
 
     def read(self) -> DecodeOutput:
-        """Copy the outputs, so that the slot can be used again."""
+        """Copy the outputs, so that the slot can be used again.
+
+        Raises:
+            EngineError: a rank echoed another step's id: its outputs are not this step's.
+        """
+        echoed = self.args.echoed_step_ids
+        if (echoed != self._step_id).any():
+            wrong = {rank: int(step) for rank, step in enumerate(echoed) if step != self._step_id}
+            raise EngineError(
+                f"slot {self.index}: step {self._step_id} was expected, but "
+                + ", ".join(f"rank {rank} echoed step {step}" for rank, step in wrong.items())
+            )
         return DecodeOutput(self.args.sampled_ids.copy(), self.args.accepted_counts.copy())
 
 

@@ -15,13 +15,19 @@ PREFILL = "deepseek_v4_prefill"
 MTP_PREFILL = "deepseek_v4_mtp_prefill"
 DECODE = "deepseek_v4_decode"
 DECODE_MTP_FUSED = "deepseek_v4_decode_mtp_fused"
+MTP_DECODE = "deepseek_v4_mtp_decode"
 
+# One implementation behind the three decode programs: K is the width of the drafts in the device state.
 _FUNCTIONS = {
     PREFILL: "prefill",
     MTP_PREFILL: "mtp_prefill",
     DECODE: "decode",
-    DECODE_MTP_FUSED: "decode_mtp_fused",
+    DECODE_MTP_FUSED: "decode",
+    MTP_DECODE: "decode",
 }
+
+MAX_SPECULATIVE_TOKENS = 7
+"""The largest K: an upstream tile has at most 8 rows a request (deepseek-v4.md, section 6)."""
 
 SETUP = "dsv4bench.worker.programs:setup"
 
@@ -34,18 +40,17 @@ class ProgramsSetup(msgspec.Struct, frozen=True):
 
 
 def decode_program(speculative_tokens: int) -> str:
-    """The decode program for K speculative tokens (0 or 1)."""
-    return DECODE_MTP_FUSED if speculative_tokens else DECODE
+    """The decode program for K = 0..7 speculative tokens."""
+    return (DECODE, DECODE_MTP_FUSED)[speculative_tokens] if speculative_tokens < 2 else MTP_DECODE
 
 
 def program_specs(config: ModelConfig) -> tuple[ProgramSpec, ...]:
-    """The four programs, each with a hash of its name, the model and the source it is made of."""
+    """The programs, each with a hash of its name, the model and the source it is made of."""
     source = hashlib.sha256(msgspec.json.encode(config))
     package = Path(dsv4bench.__file__).parent
-    for file in sorted(
-        [*package.glob("model/*.py"), *package.glob("cache/*.py"), package / "worker/programs.py"]
-    ):
-        source.update(file.read_bytes())
+    for pattern in ("model/*.py", "cache/*.py", "worker/programs.py", "worker/task_args.py"):
+        for file in sorted(package.glob(pattern)):
+            source.update(file.read_bytes())
     fingerprint = source.hexdigest()
     return tuple(
         ProgramSpec(name, function, hashlib.sha256(f"{name} {fingerprint}".encode()).hexdigest()[:16])

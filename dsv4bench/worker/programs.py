@@ -79,11 +79,10 @@ class DeepSeekPrograms:
         hidden = state.prefill_hidden[slots, tail_positions % PREFILL_TILE]
         first = self._model.logits(hidden).argmax(-1)
         state.hidden[slots] = hidden
-        integers = torch.empty(len(terminal), len(StateField), dtype=torch.int64)
+        integers = torch.zeros(len(terminal), state.integers.shape[1], dtype=torch.int64)
         integers[:, StateField.GENERATION] = args.generations[rank, terminal]
         integers[:, StateField.TAIL_TOKEN] = first
         integers[:, StateField.TAIL_POSITION] = tail_positions
-        integers[:, StateField.DRAFT] = 0
         integers[:, StateField.COMMITTED] = 1
         state.integers[slots] = integers
         args.sampled_ids[rank, terminal] = first.int()
@@ -117,78 +116,81 @@ class DeepSeekPrograms:
         last_rows = args.last_rows[rank].long()
         requests = (last_rows >= 0).nonzero().flatten()
         last_rows = last_rows[requests]
-        drafts = self._model.mtp_logits(streams[last_rows]).argmax(-1)
-        drafts = _override(state, slots[requests], positions[last_rows] + 2, drafts)
-        state.integers[slots[requests], StateField.DRAFT] = drafts
-        args.draft_ids[rank, requests] = drafts.int()
+        slots = slots[requests]
+        drafts = self._draft(streams[last_rows], positions[last_rows], requests, slots, tables, state, pools)
+        state.integers[slots, StateField.DRAFTS :] = drafts
         return lambda: self._check_tokens(drafts)
 
     def decode(self, *arguments: Any) -> Validation:
-        """`deepseek_v4_decode` (K = 0): (DecodeArgs, Tables, DeviceState, Pools)."""
+        """All decode programs, K = 0..7: (DecodeArgs, Tables, DeviceState, Pools).
+
+        Verifies the K drafts behind the tail, commits the longest matching prefix and the main model's token after
+        it, and drafts anew (deepseek-v4.md, section 5). Rows that were rejected leave entries beyond the new tail,
+        which the next step's rows overwrite before anything reads them.
+        """
         reader = ArgumentReader(arguments)
         args: DecodeArgs[Tensor] = reader.take(DecodeArgs)
         tables, state, pools = self._common(reader)
         active, slots, integers = self._active_rows(args, state)
-        position = integers[:, StateField.TAIL_POSITION] + 1
-        rows = Rows(integers[:, StateField.TAIL_TOKEN], position, active)
-        streams = self._model.forward(rows, tables, pools)
-        token = self._model.logits(streams).argmax(-1)
+        drafts = integers[:, StateField.DRAFTS :]
+        offsets = torch.arange(1, drafts.shape[1] + 2)
+        fed = torch.cat((integers[:, StateField.TAIL_TOKEN, None], drafts), dim=1)
+        positions = integers[:, StateField.TAIL_POSITION, None] + offsets
+        sequences = active.unsqueeze(1).expand_as(positions)
 
-        integers[:, StateField.TAIL_TOKEN] = token
-        integers[:, StateField.TAIL_POSITION] = position
-        integers[:, StateField.COMMITTED] += 1
+        streams = self._model.forward(
+            Rows(fed.flatten(), positions.flatten(), sequences.flatten()), tables, pools
+        )
+        tokens = self._model.logits(streams).argmax(-1).view_as(positions)
+        accepted = (drafts == tokens[:, :-1]).cumprod(1).sum(1)
+        committed = accepted + 1
+
+        # Of every request the rows that turned out true, in order of position; `last` is each one's last.
+        kept = (offsets <= committed.unsqueeze(1)).flatten()
+        last = committed.cumsum(0) - 1
+        true = Rows(tokens.flatten()[kept], positions.flatten()[kept], sequences.flatten()[kept])
+        hidden = streams[kept]
+        if drafts.shape[1]:
+            streams = self._model.mtp(true.token_ids, true, hidden, tables, pools)
+            drafts = self._draft(streams[last], true.positions[last], active, slots, tables, state, pools)
+
+        integers[:, StateField.TAIL_TOKEN] = true.token_ids[last]
+        integers[:, StateField.TAIL_POSITION] = true.positions[last]
+        integers[:, StateField.COMMITTED] += committed
+        integers[:, StateField.DRAFTS :] = drafts
         state.integers[slots] = integers
-        state.hidden[slots] = streams
-        self._publish(args, active, token[:, None], torch.ones_like(token), position)
-        return lambda: self._check_tokens(token)
+        state.hidden[slots] = hidden[last]
+        rank = self._rank
+        args.sampled_ids[rank, active] = tokens.int()
+        args.tail_positions[rank, active] = true.positions[last]
+        args.accepted_counts[rank, active] = committed.int()
+        args.echoed_step_ids[rank] = args.step_id[0]
+        return lambda: self._check_tokens(tokens, drafts)
 
-    def decode_mtp_fused(self, *arguments: Any) -> Validation:
-        """`deepseek_v4_decode_mtp_fused` (K = 1): (DecodeArgs, Tables, DeviceState, Pools)."""
-        reader = ArgumentReader(arguments)
-        args: DecodeArgs[Tensor] = reader.take(DecodeArgs)
-        tables, state, pools = self._common(reader)
-        active, slots, integers = self._active_rows(args, state)
-        tail = integers[:, StateField.TAIL_TOKEN]
-        position = integers[:, StateField.TAIL_POSITION]
-        draft = integers[:, StateField.DRAFT]
-        sequences = active.repeat_interleave(2)
+    def _draft(
+        self,
+        streams: Tensor,
+        positions: Tensor,
+        sequences: Tensor,
+        slots: Tensor,
+        tables: BlockTables,
+        state: DeviceState[Tensor],
+        pools: CachePools,
+    ) -> Tensor:
+        """K drafts a request from its last true MTP row: streams Y_T [N, hc_mult, hidden] and T [N] -> int64 [N, K].
 
-        rows = Rows(_pairs(tail, draft), _pairs(position + 1, position + 2), sequences)
-        streams = self._model.forward(rows, tables, pools)
-        main = self._model.logits(streams).argmax(-1).view(-1, 2)
-        streams = streams.view(-1, 2, *streams.shape[1:])
-        accepted = draft == main[:, 0]
-
-        # Accepted: rows T+1, T+2 under the two main tokens. Rejected: rows T, T+1 under the old tail and the main
-        # token; row T repeats what an earlier step wrote at T.
-        shift = accepted.long()
-        wide = accepted[:, None, None]
-        mtp_ids = _pairs(
-            torch.where(accepted, main[:, 0], tail), torch.where(accepted, main[:, 1], main[:, 0])
-        )
-        mtp_positions = _pairs(position + shift, position + shift + 1)
-        mtp_hidden = torch.stack(
-            [
-                torch.where(wide, streams[:, 0], state.hidden[slots]),
-                torch.where(wide, streams[:, 1], streams[:, 0]),
-            ],
-            dim=1,
-        )
-        mtp_streams = self._model.mtp(
-            mtp_ids, Rows(mtp_ids, mtp_positions, sequences), mtp_hidden.flatten(0, 1), tables, pools
-        )
-        position = position + 1 + shift
-        draft = self._model.mtp_logits(mtp_streams[1::2]).argmax(-1)
-        draft = _override(state, slots, position + 2, draft)
-
-        integers[:, StateField.TAIL_TOKEN] = mtp_ids[1::2]
-        integers[:, StateField.TAIL_POSITION] = position
-        integers[:, StateField.DRAFT] = draft
-        integers[:, StateField.COMMITTED] += 1 + shift
-        state.integers[slots] = integers
-        state.hidden[slots] = mtp_hidden[:, 1]
-        self._publish(args, active, main, 1 + shift, position)
-        return lambda: self._check_tokens(main, draft)
+        Draft i is for T + 1 + i. Each but the first takes one more MTP row, made of the draft before it and Y: on
+        every rank, without requests too, because the expert exchanges count on it. The rows at T + 1 and beyond are
+        overwritten by the true rows of the next step.
+        """
+        drafts: list[Tensor] = []
+        for step in range(state.integers.shape[1] - StateField.DRAFTS):
+            if step:
+                rows = Rows(drafts[-1], positions + step, sequences)
+                streams = self._model.mtp(rows.token_ids, rows, streams, tables, pools)
+            own = self._model.mtp_logits(streams).argmax(-1)
+            drafts.append(_override(state, slots, positions + 2 + step, own))
+        return torch.stack(drafts, dim=1)
 
     def _common(self, reader: ArgumentReader) -> tuple[BlockTables, DeviceState[Tensor], CachePools]:
         tables: Tables[Tensor] = reader.take(Tables)
@@ -224,14 +226,6 @@ class DeepSeekPrograms:
         active = current.nonzero().flatten()
         return active, slots[active], integers[active]
 
-    def _publish(
-        self, args: DecodeArgs[Tensor], active: Tensor, tokens: Tensor, committed: Tensor, position: Tensor
-    ) -> None:
-        rank = self._rank
-        args.sampled_ids[rank, active] = tokens.int()
-        args.tail_positions[rank, active] = position
-        args.accepted_counts[rank, active] = committed.int()
-
     def _check_tokens(self, *tokens: Tensor) -> None:
         for ids in tokens:
             if ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < self._vocab):
@@ -240,11 +234,6 @@ class DeepSeekPrograms:
 
 def _tiles(count: int) -> list[slice]:
     return [slice(tile * PREFILL_TILE, (tile + 1) * PREFILL_TILE) for tile in range(count)]
-
-
-def _pairs(first: Tensor, second: Tensor) -> Tensor:
-    """Interleave two [N] tensors: [2N]."""
-    return torch.stack([first, second], dim=1).flatten()
 
 
 def _override(state: DeviceState[Tensor], slots: Tensor, positions: Tensor, drafts: Tensor) -> Tensor:

@@ -28,8 +28,14 @@ class StateField(IntEnum):
     GENERATION = 0
     TAIL_TOKEN = 1
     TAIL_POSITION = 2
-    DRAFT = 3
-    COMMITTED = 4
+    COMMITTED = 3
+    DRAFTS = 4
+    """The first of K columns: the drafts for the K positions behind the tail's. None at K = 0."""
+
+
+def state_width(speculative_tokens: int) -> int:
+    """Columns of `DeviceState.integers` for K speculative tokens."""
+    return StateField.DRAFTS + speculative_tokens
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,8 @@ class Tables(Generic[T]):
 class DecodeArgs(Generic[T]):
     """One slot of the decode programs. The first `row_counts[r]` rows of rank r are active."""
 
+    step_id: T
+    """int64 [1]: the step that the slot was packed for"""
     row_counts: T
     """int32 [ranks]"""
     state_slots: T
@@ -63,6 +71,8 @@ class DecodeArgs(Generic[T]):
     """int32 [ranks, B], output: how many tokens were committed (1..S), 0 for a row that was left alone"""
     tail_positions: T
     """int64 [ranks, B], output: T after the step (deepseek-v4.md, section 5)"""
+    echoed_step_ids: T
+    """int64 [ranks], output: `step_id` as each rank saw it, written last"""
 
 
 @dataclass(frozen=True)
@@ -105,8 +115,6 @@ class MtpPrefillArgs(Generic[T]):
     """int32 [ranks, B]: the row of each request that yields its first draft, -1 for none"""
     state_slots: T
     """int32 [ranks, B]"""
-    draft_ids: T
-    """int32 [ranks, B], output: the first drafts"""
 
 
 @dataclass(frozen=True)
@@ -114,7 +122,7 @@ class DeviceState(Generic[T]):
     """Per-request state that stays on the device between steps; one row a state slot."""
 
     integers: T
-    """int64 [slots, 5], see StateField"""
+    """int64 [slots, state_width(K)], see StateField"""
     hidden: T
     """float32 [slots, hc_mult, hidden]: X_T"""
     prefill_hidden: T
