@@ -115,6 +115,13 @@ class Worker(Protocol):
         """Submit and wait; returns the completed handle."""
         ...
 
+    def reset_windows(self) -> None:
+        """Clear the communication windows, once nothing is in flight.
+
+        They outlive requests: without this call nothing resets them.
+        """
+        ...
+
     def close(self) -> None:
         """Drain in order and end the ranks; idempotent; later calls are refused."""
         ...

@@ -99,6 +99,8 @@ class TorchWorker:
             else None
         )
         self._node_trace = NodeTrace(log_fd)
+        self._exchange = SharedRegion.create("exchange", options.exchange_bytes)
+        self.window_resets = 0
         board = SharedRegion.create("board", Board.size(options.ranks))
         self._board = Board(board.bytes, options.ranks)
         self._server = RankServerProcess(
@@ -110,7 +112,7 @@ class TorchWorker:
             host=self._host.region,
             devices=[device.region for device in self._devices],
             board=board,
-            exchange_region=SharedRegion.create("exchange", options.exchange_bytes),
+            exchange_region=self._exchange,
             rank_logs=[str(path) for path in options.rank_logs],
             server_log=str(options.server_log) if options.server_log else None,
         )
@@ -309,6 +311,22 @@ class TorchWorker:
         handle = self.submit(program, arguments)
         handle.result()
         return handle
+
+    def reset_windows(self) -> None:
+        """See `protocol.Worker.reset_windows`.
+
+        Raises:
+            RuntimeError: after close.
+            RankError: the worker has failed.
+        """
+        with self._submitting:
+            self._refuse_after_close("reset_windows")
+            with self._state:
+                self._state.wait_for(lambda: not self._in_flight)
+                if self._error is not None:
+                    raise self._error
+            self._exchange.bytes[:] = 0
+            self.window_resets += 1
 
     def _refuse_after_close(self, operation: str) -> None:
         if self._closing:

@@ -37,6 +37,24 @@ def test_both_exchanges_deliver_every_row_to_its_rank_in_order(toy_worker, excha
     assert correct.tolist() == [12] * ranks
 
 
+def test_windows_are_reset_when_asked_and_not_before_the_worker_is_idle(toy_worker):
+    worker = toy_worker(3)
+    correct = worker.alloc_host((3,), "int64")
+    for seed in range(4):
+        worker.run("exchange", [correct, seed])
+    assert worker.window_resets == 0
+    pending = worker.submit("sleep", [100])
+    worker.reset_windows()
+    assert pending.done()
+    assert worker.window_resets == 1
+    for seed in range(5):
+        worker.run("exchange", [correct, seed])
+    assert correct.tolist() == [9] * 3
+    worker.close()
+    with pytest.raises(RuntimeError, match="reset_windows: the worker is closed"):
+        worker.reset_windows()
+
+
 def test_two_dispatches_are_in_flight_and_a_third_waits_for_the_oldest(toy_worker):
     worker = toy_worker(2)
     first = worker.submit("sleep", [200])
