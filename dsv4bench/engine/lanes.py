@@ -21,13 +21,15 @@ _Dispatched = tuple[Step, DispatchedDecode | PrefillOutput | Failure]
 class Lanes:
     """Carries steps from the scheduler to outcomes; `deliver` is called on the output lane, in submission order.
 
-    The first failure fails every step behind it too: a step must not run on the state that a failed one left.
+    The first failure fails every step behind it too: a step must not run on the state that a failed one left. When all
+    of them have come out, `clear_failure` lets new steps through.
     """
 
     def __init__(self, runner: ModelRunner, recorder: Recorder, deliver: Callable[[Outcome], None]) -> None:
         self._runner = runner
         self._recorder = recorder
         self._deliver = deliver
+        self._failure: Failure | None = None
         self._commands: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
         self._prepared: queue.SimpleQueue[_Prepared | None] = queue.SimpleQueue()
         self._dispatched: queue.SimpleQueue[_Dispatched | None] = queue.SimpleQueue()
@@ -45,6 +47,10 @@ class Lanes:
     def put(self, step: Step) -> None:
         """Queue a step."""
         self._commands.put(step)
+
+    def clear_failure(self) -> None:
+        """Go on after a failure; call it only when every step has come out."""
+        self._failure = None
 
     def close(self) -> None:
         """Let the steps on the way come out, then end the threads."""
@@ -66,19 +72,18 @@ class Lanes:
 
     def _device_lane(self) -> None:
         self._recorder.name_thread("device")
-        failure: Failure | None = None
         while (item := self._prepared.get()) is not None:
             step, prepared = item
             outcome: DispatchedDecode | PrefillOutput | Failure
-            if failure is not None:
+            if self._failure is not None:
                 if isinstance(prepared, PreparedDecode):
                     self._runner.release_unsubmitted(prepared)
-                outcome = failure
+                outcome = self._failure
             else:
                 try:
                     outcome = self._run(step, prepared)
                 except Exception as error:  # noqa: BLE001 - travels to the outcome, in order
-                    outcome = failure = error
+                    outcome = self._failure = error
             self._dispatched.put((step, outcome))
         self._dispatched.put(None)
 
@@ -98,6 +103,7 @@ class Lanes:
                 try:
                     self._deliver(Outcome(step, self._runner.reclaim_decode(result)))
                 except Exception as error:  # noqa: BLE001 - delivered as the step's outcome
+                    self._failure = self._failure or error
                     self._deliver(Outcome(step, None, error))
             elif isinstance(result, PrefillOutput):
                 self._deliver(Outcome(step, result))

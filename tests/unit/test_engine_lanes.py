@@ -1,0 +1,135 @@
+"""Lanes: outcomes leave in submission order, failures included, and every slot comes back."""
+
+import queue
+import threading
+
+import pytest
+
+from dsv4bench.engine.lanes import Lanes
+from dsv4bench.engine.runner import DispatchedDecode, PreparedDecode
+from dsv4bench.engine.steps import DecodeStep, PrefillStep
+from dsv4bench.tracing.recorder import NullRecorder
+
+
+class FakeRunner:
+    """Fails where it is told to, and keeps count of the slots."""
+
+    def __init__(self, failing=()):
+        self.failing = dict(failing)
+        self.held = set()
+        self.dispatched = []
+        self.hold = threading.Event()
+        self.hold.set()
+
+    def _maybe_fail(self, phase, step_id):
+        if self.failing.get(step_id) == phase:
+            raise ValueError(f"{phase} {step_id}")
+
+    def prepare_decode(self, step):
+        self._maybe_fail("prepare", step.step_id)
+        self.held.add(step.step_id)
+        return PreparedDecode(step, None)
+
+    def release_unsubmitted(self, prepared):
+        self.held.remove(prepared.step.step_id)
+
+    def dispatch_decode(self, prepared):
+        step_id = prepared.step.step_id
+        if self.failing.get(step_id) == "dispatch":
+            self.held.remove(step_id)
+            raise ValueError(f"dispatch {step_id}")
+        self.dispatched.append(step_id)
+        return DispatchedDecode(prepared.step, None, None)
+
+    def reclaim_decode(self, dispatched):
+        self.hold.wait()
+        step_id = dispatched.step.step_id
+        self.held.remove(step_id)
+        self._maybe_fail("reclaim", step_id)
+        return f"output {step_id}"
+
+    def execute_prefill(self, step):
+        raise ValueError("prefill")
+
+
+@pytest.fixture
+def outcomes():
+    return queue.SimpleQueue()
+
+
+def run(runner, outcomes, steps):
+    lanes = Lanes(runner, NullRecorder(), outcomes.put)
+    for step in steps:
+        lanes.put(step)
+    results = [outcomes.get(timeout=5) for _ in steps]
+    return lanes, results
+
+
+def described(results):
+    return [str(result.error or result.output) for result in results]
+
+
+def decode(*step_ids):
+    return [DecodeStep(step_id, ()) for step_id in step_ids]
+
+
+def test_outcomes_come_in_submission_order(outcomes):
+    runner = FakeRunner()
+    lanes, results = run(runner, outcomes, decode(0, 1, 2, 3))
+    lanes.close()
+    assert [result.step.step_id for result in results] == [0, 1, 2, 3]
+    assert described(results) == ["output 0", "output 1", "output 2", "output 3"]
+
+
+@pytest.mark.parametrize("phase", ["prepare", "dispatch"])
+def test_a_failed_step_keeps_its_place_and_fails_those_behind_it(outcomes, phase):
+    runner = FakeRunner({1: phase})
+    lanes, results = run(runner, outcomes, decode(0, 1, 2, 3))
+    lanes.close()
+    assert described(results) == ["output 0", f"{phase} 1", f"{phase} 1", f"{phase} 1"]
+    assert runner.dispatched == [0]
+    assert runner.held == set()
+
+
+def test_a_failed_reclaim_frees_its_slot_and_drains_what_was_in_flight(outcomes):
+    runner = FakeRunner({0: "reclaim"})
+    runner.hold.clear()
+    lanes = Lanes(runner, NullRecorder(), outcomes.put)
+    for step in decode(0, 1):
+        lanes.put(step)
+    while len(runner.dispatched) < 2:
+        pass
+    runner.hold.set()
+    results = [outcomes.get(timeout=5) for _ in range(2)]
+    # The late result of step 1 was waited for and delivered, not lost.
+    assert described(results) == ["reclaim 0", "output 1"]
+    lanes.put(DecodeStep(2, ()))
+    assert described([outcomes.get(timeout=5)]) == ["reclaim 0"]
+    lanes.close()
+    assert runner.held == set()
+    assert runner.dispatched == [0, 1]
+
+
+def test_after_the_failure_was_cleared_steps_run_again(outcomes):
+    runner = FakeRunner({0: "prepare"})
+    lanes, results = run(runner, outcomes, decode(0, 1))
+    assert described(results) == ["prepare 0", "prepare 0"]
+    lanes.clear_failure()
+    lanes.put(DecodeStep(2, ()))
+    assert described([outcomes.get(timeout=5)]) == ["output 2"]
+    lanes.close()
+
+
+def test_a_failed_prefill_is_an_outcome_like_any_other(outcomes):
+    lanes, results = run(FakeRunner(), outcomes, [PrefillStep(0, ())])
+    lanes.close()
+    assert described(results) == ["prefill"]
+
+
+def test_close_lets_the_steps_on_the_way_come_out(outcomes):
+    runner = FakeRunner()
+    lanes = Lanes(runner, NullRecorder(), outcomes.put)
+    for step in decode(0, 1, 2):
+        lanes.put(step)
+    lanes.close()
+    assert described([outcomes.get_nowait() for _ in range(3)]) == ["output 0", "output 1", "output 2"]
