@@ -9,6 +9,7 @@ from dsv4bench.cache.layout import CacheGroup, CacheLayout
 from dsv4bench.errors import EngineError, UsageError
 
 BlockIds = npt.NDArray[np.int32]
+Blocks = tuple[BlockIds, ...]
 
 
 class BlockOwnershipError(EngineError):
@@ -35,21 +36,38 @@ class BlockAllocator:
         """Free pages per group."""
         return tuple(len(ids) for ids in self._free)
 
-    def allocate(self, length: int) -> tuple[BlockIds, ...] | None:
-        """Pages for a request of `length` positions: int32 ids per group, in group order and order of positions.
+    def allocate(self, length: int) -> Blocks | None:
+        """Pages for a new request of `length` positions; see `extend`."""
+        nothing = np.empty(0, dtype=np.int32)
+        return self.extend((nothing,) * len(CacheGroup), length)
 
-        All or nothing: None if any group has too few free pages. Raises UsageError if `length` is not within
-        1..max_model_len.
+    def extend(self, blocks: Blocks, length: int) -> Blocks | None:
+        """Pages for a request that holds `blocks` and is to have `length` positions.
+
+        Returns a new tuple, with int32 ids per group in group order and order of positions; `blocks` itself, which is
+        never changed, when it holds enough. A ring stops at its size. All or nothing: None if any group has too few
+        free pages. Raises UsageError if `length` is not within 1..max_model_len.
         """
         needed = self._layout.blocks_for(length)
-        if any(len(free) < count for free, count in zip(self._free, needed, strict=True)):
+        missing = [max(0, count - len(ids)) for count, ids in zip(needed, blocks, strict=True)]
+        if not any(missing):
+            return blocks
+        if any(len(free) < count for free, count in zip(self._free, missing, strict=True)):
             return None
-        blocks = []
-        for free, held, count in zip(self._free, self._held, needed, strict=True):
+        extended = []
+        for free, held, ids, count in zip(self._free, self._held, blocks, missing, strict=True):
             taken = [free.pop() for _ in range(count)]
             held.update(taken)
-            blocks.append(np.array(taken, dtype=np.int32))
-        return tuple(blocks)
+            extended.append(np.concatenate((ids, np.array(taken, dtype=np.int32))) if taken else ids)
+        return tuple(extended)
+
+    def capacity(self, blocks: Blocks) -> int:
+        """Positions that `blocks` hold; a full ring holds any number, but not every group is a ring."""
+        return min(
+            len(ids) * group.tokens_per_page
+            for ids, group in zip(blocks, self._layout.groups, strict=True)
+            if group.ring_blocks is None or len(ids) < group.ring_blocks
+        )
 
     def release(self, blocks: Sequence[BlockIds]) -> None:
         """Take all pages of an allocation back.
@@ -68,3 +86,8 @@ class BlockAllocator:
         for free, held, ids in zip(self._free, self._held, released, strict=True):
             held.difference_update(ids)
             free.extend(reversed(ids))
+
+
+def pages_for(layout: CacheLayout, requests: int) -> tuple[int, ...]:
+    """Pages per group with which `requests` requests can all grow to the layout's full length."""
+    return tuple(requests * count for count in layout.blocks_for(layout.max_model_len))

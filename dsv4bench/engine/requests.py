@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -49,15 +49,21 @@ class RequestHandle:
 
     `token_times_ns[i]` is when `token_ids[i]` was published (int64 ns, CLOCK_MONOTONIC). `steps`, `accepted` and
     `proposed` count the decode steps whose tokens were kept; `discarded` the tokens that the last of them committed
-    beyond the request's end: 1 + steps + accepted = tokens + discarded.
+    beyond the request's end. `preemptions` counts how often the request lost its pages and had to start again from
+    what it had published; each start publishes one token from its prefill, counted in `prefills`. At any time:
+    prefills + steps + accepted = tokens + discarded. `rank` is that of the latest start; `arrival` is the scheduler's
+    number of the request, in order of arrival.
     """
 
     def __init__(self, request: Request, send_ns: int) -> None:
         self.request = request
         self.send_ns = send_ns
+        self.arrival = 0
         self.rank: int | None = None
         self.token_ids: list[int] = []
         self.token_times_ns: list[int] = []
+        self.prefills = 0
+        self.preemptions = 0
         self.steps = 0
         self.accepted = 0
         self.proposed = 0
@@ -83,12 +89,13 @@ class RequestHandle:
         return self._finished.wait(timeout)
 
 
-@dataclass
+@dataclass(eq=False)
 class ActiveRequest:
     """A request that holds device resources: a state slot with its generation, and pages in every cache group.
 
     `prompt_token_ids` is what prefill feeds: the prompt, and after a preemption also the tokens published before it.
-    `blocks` is replaced, never changed in place, when pages are added.
+    `blocks` is replaced, never changed in place, when pages are added; `capacity` is how many positions they hold. A
+    `preempted` one has lost its place: it holds its pages only as long as pending steps refer to it.
     """
 
     handle: RequestHandle
@@ -99,7 +106,9 @@ class ActiveRequest:
     prompt_token_ids: Sequence[int]
     prefilled: int = 0
     decoding: bool = False
-    pending_steps: int = field(default=0)
+    pending_steps: int = 0
+    capacity: int = 0
+    preempted: bool = False
 
     @property
     def request(self) -> Request:
@@ -110,3 +119,8 @@ class ActiveRequest:
     def finished(self) -> bool:
         """Whether its tokens are complete; pending steps may still hold its pages."""
         return self.handle.finish_reason is not None
+
+    @property
+    def live(self) -> bool:
+        """Whether it still runs: what pending steps bring for one that does not is dropped."""
+        return not self.preempted and not self.finished

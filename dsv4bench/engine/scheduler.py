@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 
-from dsv4bench.cache.allocator import BlockAllocator
+from dsv4bench.cache.allocator import pages_for
 from dsv4bench.cache.layout import CacheLayout
-from dsv4bench.engine.requests import ActiveRequest, FinishReason, RequestHandle
-from dsv4bench.engine.state_slots import StateSlots
+from dsv4bench.engine.reach import full_length, reachable_headroom
+from dsv4bench.engine.requests import ActiveRequest, FinishReason, Request, RequestHandle
+from dsv4bench.engine.seats import Seats
 from dsv4bench.engine.steps import (
     DecodeOutput,
     DecodeStep,
@@ -18,16 +20,20 @@ from dsv4bench.engine.steps import (
     PrefillStep,
     Step,
 )
-from dsv4bench.errors import EngineError
+from dsv4bench.errors import EngineError, UsageError
+
+__all__ = ["Scheduler", "reachable_headroom"]
 
 
 class Scheduler:
-    """Places requests on ranks and forms steps. Called by the engine's thread alone.
+    """Places requests on ranks and forms steps. Called by the engine's thread alone, except for `check`.
 
-    A request is admitted to the rank with the fewest requests, when that rank has a state slot for it and pages for
-    its whole length. Waiting requests are prefilled before the next decode step; a request joins decode steps once
-    its terminal prefill was processed. Pages and state slot are released when the request has ended and no pending
-    step refers to them.
+    Requests are admitted in order of arrival, each to the rank with the fewest requests that has a state slot and the
+    pages for its prompt and first step. Decoding requests grow before anybody is admitted: pages go to those who run.
+    Where they run out, the latest arrival of the rank is preempted: it goes back to the front of the queue, and its
+    next prefill also feeds what it has published. What was admitted is prefilled before the next decode step, and
+    joins decode steps once its terminal prefill was processed. Pages and state slot are released when the request has
+    ended or was preempted and no pending step refers to them.
     """
 
     def __init__(
@@ -38,114 +44,144 @@ class Scheduler:
         prefill_tokens: int,
         speculative_tokens: int,
         eos_token_id: int,
+        pages: Sequence[int] | None = None,
     ) -> None:
-        pages = [group.blocks_for(layout.max_model_len) * requests_per_rank for group in layout.groups]
-        self._allocators = [BlockAllocator(layout, pages) for _ in range(ranks)]
-        self._state_slots = [StateSlots(requests_per_rank) for _ in range(ranks)]
+        """Schedule on `ranks` ranks, each with `pages` per cache group (default: nobody ever runs out).
+
+        `prefill_tokens` is the most that a rank prefills in one step.
+        """
+        self._layout = layout
+        self._pages = tuple(pages) if pages is not None else pages_for(layout, requests_per_rank)
+        self._seats = [
+            Seats(rank, layout, self._pages, requests_per_rank, speculative_tokens) for rank in range(ranks)
+        ]
         self._prefill_tokens = prefill_tokens
         self._speculative_tokens = speculative_tokens
         self._eos = eos_token_id
         self._waiting: deque[RequestHandle] = deque()
-        self._active: list[list[ActiveRequest]] = [[] for _ in range(ranks)]
+        self._arrivals = 0
         self._next_step = 0
         self._next_prefill = 0
 
     @property
     def idle(self) -> bool:
         """Whether no request waits or holds anything."""
-        return not self._waiting and not any(self._active)
+        return not self._waiting and not any(seats.holders for seats in self._seats)
+
+    def check(self, request: Request) -> None:
+        """Refuse a request that could not run even if it had a rank for itself. May be called by any thread.
+
+        Raises:
+            UsageError: it needs more positions than the layout has, or more pages than a rank has.
+        """
+        needed = self._layout.blocks_for(full_length(request, self._speculative_tokens))
+        for group, count, pages in zip(self._layout.groups, needed, self._pages, strict=True):
+            if count > pages:
+                raise UsageError(
+                    f"request {request.request_id}: {len(request.prompt_token_ids)} prompt tokens and "
+                    f"{request.max_tokens} output tokens need {count} pages of group {group.group.name}; "
+                    f"a rank has {pages}"
+                )
 
     def add(self, handle: RequestHandle) -> None:
-        """Queue a request."""
+        """Queue a request.
+
+        Raises:
+            UsageError: see `check`.
+        """
+        self.check(handle.request)
+        handle.arrival = self._arrivals
+        self._arrivals += 1
         self._waiting.append(handle)
 
-    def headroom(self) -> int:
-        """Positions beyond prompt and output that a request can reach: see `reachable_headroom`."""
-        return reachable_headroom(self._speculative_tokens)
-
     def schedule(self) -> Step | None:
-        """The next step, or None when nothing can run now."""
-        self._admit()
-        return self._prefill_step() or self._decode_step()
+        """The next step, or None when nothing can run before a step in flight is back."""
+        rows: list[tuple[ActiveRequest, ...]] = []
+        roomy: list[Seats] = []
+        preempted: list[ActiveRequest] = []
+        for seats in self._seats:
+            ready, victims = seats.reserve()
+            rows.append(tuple(ready))
+            preempted += victims
+            if len(ready) == sum(request.decoding for request in seats.live):
+                roomy.append(seats)
+        for request in preempted:
+            insort(self._waiting, request.handle, key=lambda handle: handle.arrival)
+        # Whoever was preempted is first in the queue: it would take back at once what it just had to give.
+        if not preempted:
+            self._admit(roomy)
+        return self._prefill_step() or self._decode_step(tuple(rows))
 
     def process(self, outcome: Outcome, now_ns: int) -> None:
-        """Publish the tokens of a successful step and release what nobody refers to any more."""
-        if isinstance(outcome.step, DecodeStep):
-            assert isinstance(outcome.output, DecodeOutput)
-            for rank, requests in enumerate(outcome.step.requests):
+        """Publish the tokens of a successful step and release what nobody refers to any more.
+
+        Raises:
+            EngineError: the step left a request alone that it should have moved on.
+        """
+        step, output = outcome.step, outcome.output
+        _let_go(step)
+        if isinstance(step, DecodeStep):
+            assert isinstance(output, DecodeOutput)
+            for rank, requests in enumerate(step.requests):
                 for row, request in enumerate(requests):
-                    request.pending_steps -= 1
-                    if not request.finished:
-                        committed = int(outcome.output.accepted_counts[rank, row])
-                        tokens = outcome.output.sampled_ids[rank, row, :committed].tolist()
+                    if request.live:
+                        committed = int(output.accepted_counts[rank, row])
+                        tokens = output.sampled_ids[rank, row, :committed].tolist()
                         self._take_decoded(request, tokens, now_ns)
         else:
-            assert isinstance(outcome.output, PrefillOutput)
-            for rank, chunks in enumerate(outcome.step.chunks):
+            assert isinstance(output, PrefillOutput)
+            for rank, chunks in enumerate(step.chunks):
                 for row, chunk in enumerate(chunks):
-                    chunk.request.pending_steps -= 1
-                    if chunk.terminal and not chunk.request.finished:
-                        chunk.request.decoding = True
-                        self._publish(chunk.request, [int(outcome.output.sampled_ids[rank, row])], now_ns)
+                    if chunk.terminal and chunk.request.live:
+                        self._take_prefilled(chunk.request, int(output.sampled_ids[rank, row]), now_ns)
         self._release()
 
     def abandon(self, step: Step) -> None:
         """A step failed or was never run: it no longer refers to its requests."""
-        if isinstance(step, DecodeStep):
-            requests = [request for of_rank in step.requests for request in of_rank]
-        else:
-            requests = [chunk.request for of_rank in step.chunks for chunk in of_rank]
-        for request in requests:
-            request.pending_steps -= 1
+        _let_go(step)
         self._release()
 
     def end_all(self, reason: FinishReason, error: BaseException | None = None) -> None:
         """End every request that has not ended; what it published stays."""
-        while self._waiting:
-            self._waiting.popleft().finish(reason, error)
-        for requests in self._active:
-            for request in requests:
-                request.handle.finish(reason, error)
+        for handle in self._unfinished():
+            handle.finish(reason, error)
+        self._waiting.clear()
         self._release()
 
     def cancel(self, request_id: str) -> None:
-        """End one request; steps in flight drop its tokens."""
-        for handle in [handle for handle in self._waiting if handle.request.request_id == request_id]:
+        """End a request, whatever it is doing; steps in flight drop its tokens.
+
+        An id that was used again names its latest request that has not ended. Unknown ids are ignored.
+        """
+        named = [handle for handle in self._unfinished() if handle.request.request_id == request_id]
+        if not named:
+            return
+        handle = max(named, key=lambda handle: handle.arrival)
+        handle.finish("cancelled")
+        if handle in self._waiting:
             self._waiting.remove(handle)
-            handle.finish("cancelled")
-        for requests in self._active:
-            for request in requests:
-                if request.request.request_id == request_id:
-                    request.handle.finish("cancelled")
         self._release()
 
-    def _admit(self) -> None:
+    def _unfinished(self) -> list[RequestHandle]:
+        """Who waits or runs; one that was preempted waits."""
+        running = [request.handle for seats in self._seats for request in seats.live]
+        return [*self._waiting, *running]
+
+    def _admit(self, ranks: list[Seats]) -> None:
         while self._waiting:
-            handle = self._waiting[0]
-            rank = min(range(len(self._active)), key=lambda rank: len(self._active[rank]))
-            if not self._state_slots[rank].available:
-                return
-            request = handle.request
-            length = len(request.prompt_token_ids) + request.max_tokens + self.headroom()
-            blocks = self._allocators[rank].allocate(length)
-            if blocks is None:
+            by_load = sorted(ranks, key=lambda seats: len(seats.holders))
+            if not any(seats.seat(self._waiting[0]) for seats in by_load):
                 return
             self._waiting.popleft()
-            slot, generation = self._state_slots[rank].allocate()
-            handle.rank = rank
-            self._active[rank].append(
-                ActiveRequest(handle, rank, slot, generation, blocks, request.prompt_token_ids)
-            )
 
     def _prefill_step(self) -> PrefillStep | None:
         chunks: list[tuple[PrefillChunk, ...]] = []
-        for requests in self._active:
+        for seats in self._seats:
             budget = self._prefill_tokens
             of_rank: list[PrefillChunk] = []
-            for request in requests:
-                left = len(request.prompt_token_ids) - request.prefilled
-                count = min(left, budget)
-                if count > 0 and not request.finished:
+            for request in seats.live:
+                count = min(len(request.prompt_token_ids) - request.prefilled, budget)
+                if count > 0:
                     of_rank.append(PrefillChunk(request, request.prefilled, count))
                     request.prefilled += count
                     request.pending_steps += 1
@@ -156,18 +192,19 @@ class Scheduler:
         self._next_prefill += 1
         return PrefillStep(self._next_prefill - 1, tuple(chunks))
 
-    def _decode_step(self) -> DecodeStep | None:
-        rows = tuple(
-            tuple(request for request in requests if request.decoding and not request.finished)
-            for requests in self._active
-        )
+    def _decode_step(self, rows: tuple[tuple[ActiveRequest, ...], ...]) -> DecodeStep | None:
         if not any(rows):
             return None
-        for of_rank in rows:
-            for request in of_rank:
+        for requests in rows:
+            for request in requests:
                 request.pending_steps += 1
         self._next_step += 1
         return DecodeStep(self._next_step - 1, rows)
+
+    def _take_prefilled(self, request: ActiveRequest, token: int, now_ns: int) -> None:
+        request.decoding = True
+        request.handle.prefills += 1
+        self._publish(request, [token], now_ns)
 
     def _take_decoded(self, request: ActiveRequest, tokens: Sequence[int], now_ns: int) -> None:
         handle = request.handle
@@ -197,21 +234,15 @@ class Scheduler:
         return len(kept)
 
     def _release(self) -> None:
-        for rank, requests in enumerate(self._active):
-            kept = []
-            for request in requests:
-                if request.finished and request.pending_steps == 0:
-                    self._allocators[rank].release(request.blocks)
-                    self._state_slots[rank].release(request.state_slot)
-                else:
-                    kept.append(request)
-            self._active[rank] = kept
+        for seats in self._seats:
+            seats.release()
 
 
-def reachable_headroom(speculative_tokens: int) -> int:
-    """Positions that a request can reach beyond prompt + max_tokens.
-
-    The step that ends a request may commit K tokens too many, and the step behind it, already in flight, goes K + 1
-    positions further and looks up a draft one position beyond its own.
-    """
-    return 3 * speculative_tokens + 3
+def _let_go(step: Step) -> None:
+    """The step is over: its requests wait for one step fewer."""
+    if isinstance(step, DecodeStep):
+        requests = [request for of_rank in step.requests for request in of_rank]
+    else:
+        requests = [chunk.request for of_rank in step.chunks for chunk in of_rank]
+    for request in requests:
+        request.pending_steps -= 1
