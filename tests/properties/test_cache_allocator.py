@@ -12,7 +12,8 @@ from dsv4bench.model.config import preset
 LAYOUT = CacheLayout.derive(preset("test-a"), 1024)
 
 pages = st.lists(st.integers(0, 150), min_size=7, max_size=7)
-steps = st.lists(st.tuples(st.booleans(), st.integers(1, 1024), st.integers(0, 20)), max_size=30)
+operations = st.sampled_from(("allocate", "extend", "release"))
+steps = st.lists(st.tuples(operations, st.integers(1, 1024), st.integers(0, 20)), max_size=40)
 
 
 @settings(max_examples=60, deadline=None)
@@ -20,19 +21,29 @@ steps = st.lists(st.tuples(st.booleans(), st.integers(1, 1024), st.integers(0, 2
 def test_pages_are_conserved_and_owned_once(pages, steps):
     allocator = BlockAllocator(LAYOUT, pages)
     live = []
-    for allocate, length, victim in steps:
-        if allocate:
+    for operation, length, which in steps:
+        if operation == "release" and live:
+            allocator.release(live.pop(which % len(live)))
+        elif operation != "release":
+            old = live.pop(which % len(live)) if operation == "extend" and live else None
+            held = (0,) * 7 if old is None else tuple(map(len, old))
             before = allocator.free
-            blocks = allocator.allocate(length)
-            needed = LAYOUT.blocks_for(length)
+            blocks = allocator.allocate(length) if old is None else allocator.extend(old, length)
+            needed = tuple(map(max, LAYOUT.blocks_for(length), held))
+            missing = [count - has for count, has in zip(needed, held, strict=True)]
             if blocks is None:
                 assert allocator.free == before
-                assert any(free < count for free, count in zip(before, needed, strict=True))
+                assert any(free < count for free, count in zip(before, missing, strict=True))
+                blocks = old
             else:
-                assert tuple(len(ids) for ids in blocks) == needed
+                assert tuple(map(len, blocks)) == needed
+                assert allocator.capacity(blocks) >= length
+            if blocks is not None:
                 live.append(blocks)
-        elif live:
-            allocator.release(live.pop(victim % len(live)))
+                if old is not None:
+                    assert all(
+                        new[: len(ids)].tolist() == ids.tolist() for new, ids in zip(blocks, old, strict=True)
+                    )
         for group in CacheGroup:
             owned = [int(page) for blocks in live for page in blocks[group]]
             assert len(set(owned)) == len(owned)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dsv4bench.cache.allocator import BlockAllocator, BlockOwnershipError
+from dsv4bench.cache.allocator import BlockAllocator, BlockOwnershipError, pages_for
 from dsv4bench.cache.layout import CacheLayout
 from dsv4bench.errors import UsageError
 from dsv4bench.model.config import preset
@@ -28,6 +28,58 @@ def test_one_short_group_means_no_allocation():
     assert allocator.allocate(130) is None
     assert allocator.free == (4, 4, 4, 4, 40, 70, 32)
     assert allocator.allocate(128) is not None
+
+
+def test_pages_are_added_behind_those_held_and_the_old_tuple_stays():
+    """8 positions: 1 page of 128, 1 of 8, 2 of 4; 130 positions: 2, 17 and 33."""
+    allocator = BlockAllocator(LAYOUT, (4, 4, 4, 4, 40, 70, 70))
+    first = allocator.allocate(8)
+    other = allocator.allocate(8)
+    extended = allocator.extend(first, 130)
+    assert [ids.tolist() for ids in extended] == [
+        *([[0, 2]] * 4),
+        [0, *range(2, 18)],
+        [0, 1, *range(4, 35)],
+        [0, 1, *range(4, 35)],
+    ]
+    assert [ids.tolist() for ids in first] == [*([[0]] * 4), [0], [0, 1], [0, 1]]
+    assert all(ids.dtype == np.int32 for ids in extended)
+    allocator.release(extended)
+    allocator.release(other)
+    assert allocator.free == (4, 4, 4, 4, 40, 70, 70)
+
+
+def test_what_suffices_is_not_extended():
+    allocator = BlockAllocator(LAYOUT, (4,) * 4 + (70,) * 3)
+    blocks = allocator.allocate(8)
+    assert allocator.extend(blocks, 8) is blocks
+    assert allocator.extend(blocks, 1) is blocks
+
+
+def test_one_short_group_means_no_extension():
+    allocator = BlockAllocator(LAYOUT, (4, 4, 4, 4, 40, 70, 32))
+    blocks = allocator.allocate(8)
+    before = allocator.free
+    assert allocator.extend(blocks, 130) is None
+    assert allocator.free == before
+    assert allocator.extend(blocks, 128) is not None
+
+
+def test_a_ring_stops_growing_at_its_size():
+    """Rings: ORI ceil(383 / 128) + 1 = 4 pages, HCA state (128 + 256) / 8 = 48, CSA states (4 + 256) / 4 = 65."""
+    layout = CacheLayout.derive(preset("test-a"), 1024)
+    allocator = BlockAllocator(layout, pages_for(layout, 1))
+    blocks = allocator.extend(allocator.allocate(300), 1024)
+    assert [len(ids) for ids in blocks] == [4, 8, 8, 8, 48, 65, 65]
+    assert allocator.free == (0,) * 7
+
+
+def test_positions_that_blocks_hold():
+    """9 positions: 1 page of 128, 2 of 8 (16 positions), 3 of 4 (12). A full ring holds any number of positions."""
+    layout = CacheLayout.derive(preset("test-a"), 1024)
+    allocator = BlockAllocator(layout, pages_for(layout, 2))
+    assert allocator.capacity(allocator.allocate(9)) == 12
+    assert allocator.capacity(allocator.allocate(520)) == 640
 
 
 def test_pages_released_last_are_reused_first():

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from dsv4bench.cache.layout import CacheLayout
+from dsv4bench.cache.layout import CacheGroup, CacheLayout, GroupLayout
+from dsv4bench.engine.reach import reachable_headroom, rows_per_rank, step_positions
 from dsv4bench.engine.requests import Request, RequestHandle
-from dsv4bench.engine.scheduler import Scheduler, reachable_headroom
+from dsv4bench.engine.scheduler import Scheduler
 from dsv4bench.engine.state_slots import StateSlots
 from dsv4bench.engine.steps import DecodeOutput, DecodeStep, Outcome, PrefillOutput, PrefillStep
-from dsv4bench.errors import EngineError
+from dsv4bench.errors import EngineError, UsageError
 from dsv4bench.model.config import preset
 
 CONFIG = preset("test-b")
@@ -17,6 +18,16 @@ CONFIG = preset("test-b")
 def scheduler(ranks=2, requests_per_rank=1, prefill_tokens=64, speculative_tokens=1):
     layout = CacheLayout.derive(CONFIG, 128 + reachable_headroom(speculative_tokens))
     return Scheduler(layout, ranks, requests_per_rank, prefill_tokens, speculative_tokens, eos_token_id=1)
+
+
+def small(pages, ring=None, tokens_per_page=4, **options):
+    """One rank whose groups have `pages` pages each, of 4 positions; with `ring`, group ORI is one of so many pages."""
+    groups = tuple(
+        GroupLayout(group, 1, tokens_per_page, 4, 1, ring if group is CacheGroup.ORI else None, 64)
+        for group in CacheGroup
+    )
+    chosen = {"requests_per_rank": 2, "prefill_tokens": 64, "speculative_tokens": 0, **options}
+    return Scheduler(CacheLayout(256, 1, groups), 1, eos_token_id=1, pages=[pages] * 7, **chosen)
 
 
 def add(scheduler, name, prompt=4, tokens=8, **options):
@@ -41,6 +52,19 @@ def decoded(step, tokens):
             sampled[rank, row, : len(committed)] = committed
             counts[rank, row] = len(committed)
     return Outcome(step, DecodeOutput(sampled, counts))
+
+
+def start(scheduler, *tokens):
+    """Prefill everything that was admitted; `tokens` are the first ones of the requests."""
+    scheduler.process(prefilled(scheduler.schedule(), [list(tokens)]), 0)
+
+
+def decode(scheduler, *committed):
+    """One decode step from formation to processing; returns its requests."""
+    step = scheduler.schedule()
+    assert isinstance(step, DecodeStep)
+    scheduler.process(decoded(step, [list(committed)]), 0)
+    return step.requests[0]
 
 
 def names(of_ranks):
@@ -152,6 +176,235 @@ def test_cancel_works_for_waiting_and_running_requests():
     engine.process(prefilled(prefill, [[10]]), 1)
     assert running.token_ids == []
     assert engine.idle
+
+
+def test_a_reused_id_names_its_latest_registration():
+    engine = scheduler(ranks=1, requests_per_rank=2)
+    old, new = add(engine, "a"), add(engine, "a")
+    start(engine, 10, 20)
+    engine.cancel("a")
+    assert (old.finish_reason, new.finish_reason) == (None, "cancelled")
+    decode(engine, [11, 12])
+    assert old.token_ids == [10, 11, 12]
+    newest = add(engine, "a")
+    engine.cancel("a")
+    assert (old.finish_reason, newest.finish_reason) == (None, "cancelled")
+    engine.cancel("a")
+    assert (old.finish_reason, old.token_ids) == ("cancelled", [10, 11, 12])
+    assert engine.idle
+
+
+def test_the_end_of_an_old_registration_leaves_the_new_one_alone():
+    engine = scheduler(ranks=1, requests_per_rank=2)
+    old = add(engine, "a", tokens=1)
+    prefill = engine.schedule()
+    new = add(engine, "a", tokens=3)
+    second = engine.schedule()
+    engine.process(prefilled(prefill, [[10]]), 1)
+    engine.process(prefilled(second, [[20]]), 2)
+    assert (old.token_ids, old.finish_reason, new.token_ids) == ([10], "length", [20])
+    (request,) = decode(engine, [21, 22])
+    assert (request.handle, request.state_slot) == (new, 1)
+    assert (new.finish_reason, engine.idle) == ("length", True)
+
+
+def test_cancel_in_the_middle_of_a_prompt():
+    engine = scheduler(ranks=1, prefill_tokens=10)
+    handle = add(engine, "a", prompt=25)
+    first, second = engine.schedule(), engine.schedule()
+    engine.process(prefilled(first, [[0]]), 1)
+    engine.cancel("a")
+    assert not engine.idle
+    assert engine.schedule() is None
+    engine.process(prefilled(second, [[0]]), 1)
+    assert (handle.token_ids, handle.prefills, engine.idle) == ([], 0, True)
+
+
+def test_a_request_grows_by_whole_pages_before_a_step_can_reach_them():
+    """Prompt 4, K = 1: the first step writes positions 4 and 5. Pages of 4; the ring stops at 2 of them."""
+    engine = small(16, ring=2, speculative_tokens=1)
+    add(engine, "a", tokens=20)
+    start(engine, 10)
+    # Positions 0-7 are held. Nothing is in flight: a step with n positions published writes up to n.
+    first = engine.schedule()
+    (request,) = first.requests[0]
+    blocks = request.blocks
+    assert [len(ids) for ids in blocks] == [2] * 7
+    # In flight that step may move on to position 6, so that the next one writes up to 7.
+    second = engine.schedule()
+    assert request.blocks is blocks
+    engine.process(decoded(first, [[[11, 12]]]), 0)
+    # 7 published: the one in flight may get to 8, the next one writes up to 9.
+    third = engine.schedule()
+    assert names(third.requests) == [["a"]]
+    assert [len(ids) for ids in request.blocks] == [2, 3, 3, 3, 3, 3, 3]
+    assert [len(ids) for ids in blocks] == [2] * 7
+    assert all(np.array_equal(new[:2], old) for new, old in zip(request.blocks, blocks, strict=True))
+    engine.process(decoded(second, [[[13]]]), 0)
+    engine.process(decoded(third, [[[14]]]), 0)
+    assert request.capacity == 12
+
+
+def test_growth_takes_no_more_than_it_needs_when_pages_are_few():
+    """Group CMP_C4 has pages of 2 positions, the others of 8: a request grows by 8, if need be by 2."""
+    groups = tuple(
+        GroupLayout(group, 1, 2 if group is CacheGroup.CMP_C4 else 8, 1, 1, None, 64) for group in CacheGroup
+    )
+    pages = [8] * 7
+    pages[CacheGroup.CMP_C4] = 8
+    engine = Scheduler(CacheLayout(256, 1, groups), 1, 2, 64, 0, eos_token_id=1, pages=pages)
+    add(engine, "a", prompt=4, tokens=2)
+    add(engine, "b", prompt=6, tokens=2)
+    prefill = engine.schedule()
+    a, b = (chunk.request for chunk in prefill.chunks[0])
+    assert (len(a.blocks[CacheGroup.CMP_C4]), a.capacity) == (4, 8)
+    # b needs 7 positions and gets a whole 8, the last there are.
+    assert (len(b.blocks[CacheGroup.CMP_C4]), b.capacity) == (4, 8)
+    engine = Scheduler(CacheLayout(256, 1, groups), 1, 2, 64, 0, eos_token_id=1, pages=[8, 8, 7, 8, 8, 8, 8])
+    add(engine, "a", prompt=4, tokens=2)
+    add(engine, "b", prompt=5, tokens=2)
+    prefill = engine.schedule()
+    a, b = (chunk.request for chunk in prefill.chunks[0])
+    assert (len(a.blocks[CacheGroup.CMP_C4]), a.capacity) == (4, 8)
+    assert (len(b.blocks[CacheGroup.CMP_C4]), b.capacity) == (3, 6)
+
+
+def test_the_latest_arrival_gives_way_and_starts_again_from_what_it_published():
+    """Six pages of 4: a and b hold 3 each when both have 13 positions, and a needs the next one first."""
+    engine = small(6)
+    a, b = add(engine, "a", tokens=13), add(engine, "b", tokens=13)
+    start(engine, 100, 200)
+    for index in range(1, 9):
+        decode(engine, [100 + index], [200 + index])
+    held = decode(engine, [109])
+    assert [request.handle for request in held] == [a]
+    assert (a.preemptions, b.preemptions, b.token_ids) == (0, 1, list(range(200, 209)))
+    # b needs 14 positions, 4 pages; a holds 4 of 6. The steps of a alone come first.
+    for index in range(10, 12):
+        assert len(decode(engine, [100 + index])) == 1
+    decode(engine, [112])
+    assert (a.token_ids, a.finish_reason) == (list(range(100, 113)), "length")
+    prefill = engine.schedule()
+    ((chunk,),) = prefill.chunks
+    assert (chunk.request.handle, chunk.request.generation) == (b, 2)
+    assert chunk.request.prompt_token_ids == [2, 3, 4, 5, *range(200, 209)]
+    assert (chunk.start, chunk.count, chunk.terminal) == (0, 13, True)
+    engine.process(prefilled(prefill, [[209]]), 7)
+    for index in range(10, 13):
+        decode(engine, [200 + index])
+    assert (b.token_ids, b.finish_reason) == (list(range(200, 213)), "length")
+    assert (b.prefills, b.steps, b.preemptions) == (2, 11, 1)
+    assert b.token_times_ns[9] == 7
+    assert engine.idle
+
+
+def until_pages_run_out(engine, *handles):
+    """All hold 3 pages of 4 and have 12 positions, with one step in flight: the next one needs more. Returns it."""
+    start(engine, *(100 * (1 + row) for row in range(len(handles))))
+    first = engine.schedule()
+    for index in range(1, 8):
+        second = engine.schedule()
+        assert [request.handle for request in second.requests[0]] == list(handles)
+        engine.process(decoded(first, [[[100 * (1 + row) + index] for row in range(len(handles))]]), 0)
+        first = second
+    assert [len(handle.token_ids) for handle in handles] == [8] * len(handles)
+    return first
+
+
+def test_a_preempted_request_holds_its_pages_until_its_steps_are_back():
+    engine = small(6)
+    a, b = add(engine, "a", tokens=13), add(engine, "b", tokens=13)
+    in_flight = until_pages_run_out(engine, a, b)
+    # 12 positions published, one more in flight, and pages for 12: a cannot grow until b's pages are back.
+    assert engine.schedule() is None
+    assert (a.preemptions, b.preemptions) == (0, 1)
+    engine.process(decoded(in_flight, [[[108], [208]]]), 0)
+    # What b's step brought is dropped: it will be prefilled again up to what it published.
+    assert (a.token_ids[-1], b.token_ids[-1]) == (108, 207)
+    assert [request.handle for request in decode(engine, [109])] == [a]
+    for index in range(10, 13):
+        decode(engine, [100 + index])
+    start(engine, 208)
+    assert b.token_ids == list(range(200, 209))
+    assert b.prefills + b.steps + b.accepted == len(b.token_ids) + b.discarded
+
+
+def test_cancel_while_preempted():
+    engine = small(6)
+    a, b = add(engine, "a", tokens=13), add(engine, "b", tokens=13)
+    in_flight = until_pages_run_out(engine, a, b)
+    assert engine.schedule() is None
+    engine.cancel("b")
+    assert b.finish_reason == "cancelled"
+    engine.process(decoded(in_flight, [[[108], [208]]]), 0)
+    assert len(b.token_ids) == 8
+    for index in range(9, 13):
+        decode(engine, [100 + index])
+    assert (a.finish_reason, engine.idle) == ("length", True)
+
+
+def test_nobody_is_preempted_for_pages_that_are_coming_back():
+    engine = small(9, requests_per_rank=3)
+    a, b, c = (add(engine, name, tokens=13) for name in "abc")
+    in_flight = until_pages_run_out(engine, a, b, c)
+    engine.cancel("b")
+    assert engine.schedule() is None
+    engine.process(decoded(in_flight, [[[108], [208], [308]]]), 0)
+    assert [request.handle for request in decode(engine, [109], [309])] == [a, c]
+    assert (a.preemptions, b.preemptions, c.preemptions) == (0, 0, 0)
+
+
+def test_preempted_requests_wait_in_order_of_arrival_before_all_others():
+    engine = small(9, requests_per_rank=3)
+    a, b, c = (add(engine, name, tokens=20) for name in "abc")
+    d = add(engine, "d", tokens=20)
+    start(engine, 100, 200, 300)
+    while not b.preemptions:
+        step = engine.schedule()
+        engine.process(decoded(step, [[[7]] * len(step.requests[0])]), 0)
+    assert (a.preemptions, c.preemptions) == (0, 1)
+    while not a.finish_reason:
+        step = engine.schedule()
+        engine.process(decoded(step, [[[7]] * len(step.requests[0])]), 0)
+    prefill = engine.schedule()
+    assert next(chunk.request.handle for chunk in prefill.chunks[0]) is b
+    assert d.rank is None
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens", "message"), [(4, 18, "need 7 pages of group ORI; a rank has 6")]
+)
+def test_a_request_that_could_never_run_is_refused(prompt, tokens, message):
+    engine = small(6)
+    with pytest.raises(UsageError, match=message):
+        add(engine, "a", prompt, tokens)
+    add(engine, "b", prompt, tokens - 1)
+    with pytest.raises(UsageError, match=r"1\.\.256 positions, got 257"):
+        small(100).check(Request("c", [2] * 200, 54))
+
+
+def test_a_row_that_was_left_alone_still_lets_the_engine_end():
+    engine = scheduler(ranks=1, requests_per_rank=2)
+    add(engine, "a")
+    add(engine, "b")
+    start(engine, 10, 20)
+    with pytest.raises(EngineError, match="left request a alone"):
+        engine.process(decoded(engine.schedule(), [[[], [21]]]), 2)
+    engine.end_all("error")
+    assert engine.idle
+
+
+def test_rows_of_a_decode_tile():
+    assert [rows_per_rank(k) for k in range(8)] == [8, 8, 4, 4, 2, 2, 2, 2]
+    assert all(rows_per_rank(k) * (k + 1) <= 16 for k in range(8))
+    for k in (-1, 8):
+        with pytest.raises(UsageError, match=rf"must be 0\.\.7, got {k}"):
+            rows_per_rank(k)
+
+
+def test_positions_that_a_step_writes():
+    """K = 3, T = 10: rows 11-14; with all of them right T is 14, and drafts 2 and 3 are made at 15 and 16."""
+    assert [step_positions(k) for k in (0, 1, 2, 3)] == [1, 2, 4, 6]
 
 
 def test_state_slots_count_generations_and_refuse_a_second_release():
