@@ -31,6 +31,13 @@ def toy_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., TorchW
         worker.close()
 
 
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a command under test: checkpoints of its own, plain output."""
+    cache = tmp_path_factory.mktemp("cache")
+    return {**os.environ, "DSV4BENCH_CACHE": str(cache), "NO_COLOR": "1", "COLUMNS": "120"}
+
+
 def children_of(pid: int) -> set[int]:
     """Every process whose parent chain leads to `pid`."""
     parents: dict[int, int] = {}

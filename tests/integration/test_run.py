@@ -4,52 +4,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
-import msgspec
 import pytest
 
-from analyzers.rundir import Manifest, RequestRecord, RunDirectory
+from analyzers.rundir import RunDirectory
+from tests.integration.command import SMALL, command, manifest_of, measured_of, run, shared_memory
 from tests.integration.conftest import children_of, is_alive
-
-# A small model and few ranks; what is tested here is the command.
-SMALL = [
-    "--set",
-    "model.preset=test-b",
-    "--set",
-    "load.prompt_tokens=12",
-    "--set",
-    "load.warmup_output_tokens=2",
-    "--ranks",
-    "4",
-]
-
-
-@pytest.fixture(scope="session")
-def environment(tmp_path_factory):
-    cache = tmp_path_factory.mktemp("cache")
-    return {**os.environ, "DSV4BENCH_CACHE": str(cache), "NO_COLOR": "1", "COLUMNS": "120"}
-
-
-def command(*arguments):
-    return [sys.executable, "-m", "dsv4bench", *map(str, arguments)]
-
-
-def run(environment, *arguments, cwd=None):
-    return subprocess.run(
-        command(*arguments), env=environment, capture_output=True, text=True, timeout=120, cwd=cwd
-    )
-
-
-def manifest_of(directory: Path) -> Manifest:
-    return msgspec.json.decode((directory / "run.json").read_bytes(), type=Manifest)
-
-
-def records_of(directory: Path) -> list[RequestRecord]:
-    lines = (directory / "requests.jsonl").read_bytes().splitlines()
-    return [msgspec.json.decode(line, type=RequestRecord) for line in lines]
 
 
 def test_smoke_is_the_main_job(environment, tmp_path):
@@ -74,7 +35,7 @@ def test_smoke_is_the_main_job(environment, tmp_path):
         assert path.stat().st_size > 0
         if path.suffix == ".json":
             json.loads(path.read_bytes())
-    measured = [record for record in records_of(out) if record.phase == "measured"]
+    measured = measured_of(out)
     assert len(measured) == 1
     (record,) = measured
     assert record.prompt == "Huawei is"
@@ -175,10 +136,6 @@ def start_long_run(environment, out):
     return process, children_of(process.pid)
 
 
-def shared_memory() -> set[str]:
-    return {entry.name for entry in Path("/dev/shm").iterdir()}
-
-
 def test_a_killed_rank_ends_the_run_and_leaves_what_was_measured(environment, tmp_path):
     out, before = tmp_path / "run", shared_memory()
     process, children = start_long_run(environment, out)
@@ -197,7 +154,7 @@ def test_a_killed_rank_ends_the_run_and_leaves_what_was_measured(environment, tm
     manifest = manifest_of(out)
     assert manifest.status == "incomplete"
     assert f"rank 2 (pid {victim.pid}) was killed by SIGKILL" in manifest.error
-    measured = [record for record in records_of(out) if record.phase == "measured"]
+    measured = measured_of(out)
     assert sum(len(record.output_token_ids) for record in measured) > 0
     assert {record.finish_reason for record in measured} == {"error"}
     again = run(environment, "analyze", out)
@@ -217,7 +174,7 @@ def test_ctrl_c_ends_the_run_and_leaves_what_was_measured(environment, tmp_path)
     assert not any(is_alive(pid) for pid in children)
     assert shared_memory() <= before
     assert manifest_of(out).status == "interrupted"
-    measured = [record for record in records_of(out) if record.phase == "measured"]
+    measured = measured_of(out)
     assert sum(len(record.output_token_ids) for record in measured) > 0
     assert {record.finish_reason for record in measured} == {"cancelled"}
 
