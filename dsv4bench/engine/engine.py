@@ -15,6 +15,7 @@ from dsv4bench.cache.layout import CacheGroup, CacheLayout
 from dsv4bench.engine.lanes import Lanes
 from dsv4bench.engine.requests import Request, RequestHandle
 from dsv4bench.engine.runner import ModelRunner
+from dsv4bench.engine.sampling import check_sampling
 from dsv4bench.engine.scheduler import Scheduler, reachable_headroom
 from dsv4bench.engine.steps import DecodeStep, Outcome, Step
 from dsv4bench.errors import EngineError, UsageError
@@ -165,6 +166,7 @@ class Engine:
                 f"request {name}: {len(prompt)} prompt tokens and {request.max_tokens} output tokens exceed "
                 f"max_model_len {self.options.max_model_len}"
             )
+        check_sampling(name, request.sampling)
         for token in prompt:
             if not 0 <= token < vocab:
                 raise UsageError(f"request {name}: prompt token {token} is not in 0..{vocab - 1}")

@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from dsv4bench.cache.layout import CacheLayout
 from dsv4bench.engine.metadata import Allocate, TableBuffers
 from dsv4bench.engine.steps import PrefillOutput, PrefillStep
-from dsv4bench.worker.task_args import PREFILL_TILE, TAIL_PLACEHOLDER, MtpPrefillArgs, PrefillArgs
+from dsv4bench.worker.task_args import (
+    PREFILL_TILE,
+    TAIL_PLACEHOLDER,
+    MtpPrefillArgs,
+    PrefillArgs,
+    SamplingField,
+)
 
 
 class PrefillBuffers:
@@ -29,6 +35,7 @@ class PrefillBuffers:
             state_slots=allocate((ranks, rows), np.int32),
             generations=allocate((ranks, rows), np.int64),
             lengths=allocate((ranks, rows), np.int64),
+            sampling=allocate((ranks, rows, len(SamplingField)), np.float64),
             sampled_ids=allocate((ranks, rows), np.int32),
         )
         mtp_rows = rows * PREFILL_TILE
@@ -65,6 +72,13 @@ class PrefillBuffers:
                 args.sequences[rank, rows] = index
                 args.state_slots[rank, index] = chunk.request.state_slot
                 args.generations[rank, index] = chunk.request.generation
+                sampling = chunk.request.request.sampling
+                args.sampling[rank, index] = (
+                    sampling.temperature,
+                    sampling.top_k,
+                    sampling.top_p,
+                    sampling.seed,
+                )
                 args.lengths[rank, index] = len(prompt) if chunk.terminal else 0
                 row += chunk.count
             args.row_counts[rank] = row

@@ -17,7 +17,15 @@ from dsv4bench.model.config import ModelConfig
 from dsv4bench.tracing.recorder import Recorder
 from dsv4bench.worker.program_specs import MTP_PREFILL, PREFILL, decode_program
 from dsv4bench.worker.protocol import Argument, StackedDeviceTensor, Worker
-from dsv4bench.worker.task_args import NO_OVERRIDE, PREFILL_TILE, DeviceState, Pools, state_width, values
+from dsv4bench.worker.task_args import (
+    NO_OVERRIDE,
+    PREFILL_TILE,
+    DeviceState,
+    Pools,
+    SamplingField,
+    state_width,
+    values,
+)
 
 
 @dataclass(frozen=True)
@@ -215,6 +223,7 @@ class ModelRunner:
         self._override_width = layout.max_model_len
         return DeviceState(
             integers=self._stacked((slots, state_width(speculative_tokens)), "int64", 0),
+            sampling=self._stacked((slots, len(SamplingField)), "float64", 0),
             hidden=self._stacked((slots, *streams), "float32", 0),
             prefill_hidden=self._stacked((slots, PREFILL_TILE, *streams), "float32", 0),
             draft_override=self._stacked((slots, self._override_width), "int32", NO_OVERRIDE),

@@ -48,9 +48,9 @@ def program_specs(config: ModelConfig) -> tuple[ProgramSpec, ...]:
     """The programs, each with a hash of its name, the model and the source it is made of."""
     source = hashlib.sha256(msgspec.json.encode(config))
     package = Path(dsv4bench.__file__).parent
-    for pattern in ("model/*.py", "cache/*.py", "worker/programs.py", "worker/task_args.py"):
-        for file in sorted(package.glob(pattern)):
-            source.update(file.read_bytes())
+    programs = (package / "worker" / f"{name}.py" for name in ("programs", "sampling", "task_args"))
+    for file in sorted([*package.glob("model/*.py"), *package.glob("cache/*.py"), *programs]):
+        source.update(file.read_bytes())
     fingerprint = source.hexdigest()
     return tuple(
         ProgramSpec(name, function, hashlib.sha256(f"{name} {fingerprint}".encode()).hexdigest()[:16])

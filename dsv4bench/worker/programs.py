@@ -19,6 +19,7 @@ from dsv4bench.model.config import ModelConfig
 from dsv4bench.model.model import DeepSeekV4, load_weights
 from dsv4bench.worker.program_specs import ProgramsSetup
 from dsv4bench.worker.rank import RankContext, Validation
+from dsv4bench.worker.sampling import choose
 from dsv4bench.worker.task_args import (
     NO_OVERRIDE,
     PREFILL_TILE,
@@ -77,7 +78,10 @@ class DeepSeekPrograms:
         slots = slots[terminal]
         tail_positions = lengths[terminal] - 1
         hidden = state.prefill_hidden[slots, tail_positions % PREFILL_TILE]
-        first = self._model.logits(hidden).argmax(-1)
+        sampling = args.sampling[rank, terminal]
+        logits = self._model.logits(hidden).unsqueeze(1)
+        first = choose(logits, lengths[terminal].unsqueeze(1), sampling).squeeze(1)
+        state.sampling[slots] = sampling
         state.hidden[slots] = hidden
         integers = torch.zeros(len(terminal), state.integers.shape[1], dtype=torch.int64)
         integers[:, StateField.GENERATION] = args.generations[rank, terminal]
@@ -141,7 +145,8 @@ class DeepSeekPrograms:
         streams = self._model.forward(
             Rows(fed.flatten(), positions.flatten(), sequences.flatten()), tables, pools
         )
-        tokens = self._model.logits(streams).argmax(-1).view_as(positions)
+        logits = self._model.logits(streams).view(*positions.shape, self._vocab)
+        tokens = choose(logits, positions + 1, state.sampling[slots])
         accepted = (drafts == tokens[:, :-1]).cumprod(1).sum(1)
         committed = accepted + 1
 
@@ -184,12 +189,15 @@ class DeepSeekPrograms:
         overwritten by the true rows of the next step.
         """
         drafts: list[Tensor] = []
+        sampling = state.sampling[slots]
         for step in range(state.integers.shape[1] - StateField.DRAFTS):
             if step:
                 rows = Rows(drafts[-1], positions + step, sequences)
                 streams = self._model.mtp(rows.token_ids, rows, streams, tables, pools)
-            own = self._model.mtp_logits(streams).argmax(-1)
-            drafts.append(_override(state, slots, positions + 2 + step, own))
+            drafted = positions + 2 + step
+            logits = self._model.mtp_logits(streams).unsqueeze(1)
+            own = choose(logits, drafted.unsqueeze(1), sampling).squeeze(1)
+            drafts.append(_override(state, slots, drafted, own))
         return torch.stack(drafts, dim=1)
 
     def _common(self, reader: ArgumentReader) -> tuple[BlockTables, DeviceState[Tensor], CachePools]:

@@ -33,6 +33,19 @@ class StateField(IntEnum):
     """The first of K columns: the drafts for the K positions behind the tail's. None at K = 0."""
 
 
+class SamplingField(IntEnum):
+    """Columns of sampling parameters, float64: see `sampling.choose`."""
+
+    TEMPERATURE = 0
+    TOP_K = 1
+    TOP_P = 2
+    SEED = 3
+
+
+MAX_SEED = 2**53 - 1
+"""The largest seed: whole numbers up to here are exact in float64 (and in JSON)."""
+
+
 def state_width(speculative_tokens: int) -> int:
     """Columns of `DeviceState.integers` for K speculative tokens."""
     return StateField.DRAFTS + speculative_tokens
@@ -95,6 +108,8 @@ class PrefillArgs(Generic[T]):
     """int64 [ranks, B]"""
     lengths: T
     """int64 [ranks, B]: the prompt's length for a terminal chunk, 0 for one that is followed by another"""
+    sampling: T
+    """float64 [ranks, B, 4], see SamplingField; kept in the device state for the request's decode steps"""
     sampled_ids: T
     """int32 [ranks, B], output: the first token of each terminal request"""
 
@@ -123,6 +138,8 @@ class DeviceState(Generic[T]):
 
     integers: T
     """int64 [slots, state_width(K)], see StateField"""
+    sampling: T
+    """float64 [slots, 4], see SamplingField"""
     hidden: T
     """float32 [slots, hc_mult, hidden]: X_T"""
     prefill_hidden: T
