@@ -27,6 +27,7 @@ from analyzers.report.model import (
     StepFigures,
 )
 from analyzers.requests import full_batch_window, measure_requests
+from analyzers.resources import measure_resources
 from analyzers.rounds import LostRun, RoundMatching, lost_runs, match_rounds, rank_runs
 from analyzers.skew import LATE_NS, measure_skew
 from analyzers.spans import ABSENT, Clock, Kind, Source, SpanTable
@@ -113,13 +114,16 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         pipelines=[result.figures for result in pipelines if result.figures.has_figures],
         skew=skew,
         requests=measure_requests(recording.requests),
+        resources=measure_resources(recording.resources),
+        mtp_accuracy=recording.mtp_accuracy,
         span_names=_span_figures(spans.select(kinds)),
     )
     return _with_findings(report, recording, matching_not_overlapping=matching.not_overlapping)
 
 
 def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict:
-    """The exit code: 4 for loss beyond `max_loss`, 3 without data, 1 when every request failed, else 0.
+    """The exit code: 4 for loss beyond `max_loss`, 3 without data, 1 when every request failed or MTP changed
+    what was generated, else 0.
 
     When strict, lifecycle faults, repaired input, and ranks or rounds that are not whole are 4 too.
     """
@@ -139,6 +143,10 @@ def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict
     if measured and all(figures.failed == figures.requests for figures in measured):
         failed = sum(figures.failed for figures in measured)
         return Verdict(1, f"failed={failed} of {failed}: every request failed")
+    if report.mtp_accuracy is not None and report.mtp_accuracy.different_requests:
+        return Verdict(
+            1, next(f"{f.title}: {f.evidence}" for f in report.findings if f.code == "mtp_accuracy")
+        )
     return Verdict(0, "ok")
 
 

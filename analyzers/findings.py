@@ -11,6 +11,7 @@ from analyzers.readers.load import IssueKind, LoadReport
 from analyzers.readers.recording import Recording
 from analyzers.report.model import Finding, FindingCode, Report, Severity
 from analyzers.requests import RequestFigures
+from analyzers.resources import GROWTH_LIMIT
 from analyzers.skew import Lateness, RankSkew
 from analyzers.spans import ABSENT
 from analyzers.statistics import summarize
@@ -40,6 +41,8 @@ def find(report: Report, recording: Recording, *, not_overlapping: int) -> list[
         *(finding for skew in _headline(report.skew) for finding in _lateness(skew)),
         *(finding for figures in report.requests for finding in _requests(figures)),
         *_cold_start(recording),
+        *_resources(report),
+        *_mtp_accuracy(report),
     ]
     return sorted(findings, key=lambda finding: _SEVERITY_ORDER[finding.severity])
 
@@ -247,6 +250,44 @@ def _straggler(skew: RankSkew, lateness: Lateness, late: int) -> Iterable[Findin
     elif late and lateness.edge == "end" and lateness.rounds >= len(skew.ranks):
         title = f"{skew.callable}: no persistent straggler, the last rank changes"
         yield Finding("no_persistent_straggler", "info", title, f"rank {rank} {evidence}")
+
+
+def _resources(report: Report) -> Iterable[Finding]:
+    for growth in report.resources:
+        during = f"from round {growth.first_steps} to round {growth.last_steps}"
+        if growth.rss_growth > GROWTH_LIMIT:
+            title = f"{growth.process}: resident memory grew by {100 * growth.rss_growth:.1f} % {during}"
+            evidence = f"{growth.first_rss_bytes / 2**20:.1f} to {growth.last_rss_bytes / 2**20:.1f} MiB"
+            yield Finding("resource_growth", "warning", title, evidence, "see resources.jsonl for its course")
+        for what, first, last in (
+            ("open file descriptors", growth.first_fds, growth.last_fds),
+            ("shared-memory regions", growth.first_shared_regions, growth.last_shared_regions),
+        ):
+            if last > first:
+                title = f"{growth.process}: {last - first} more {what} {during}"
+                yield Finding("resource_growth", "warning", title, f"{first} to {last}")
+
+
+def _mtp_accuracy(report: Report) -> Iterable[Finding]:
+    accuracy = report.mtp_accuracy
+    if accuracy is None:
+        return
+    compared = (
+        f"{accuracy.requests} requests, {accuracy.tokens} tokens, {accuracy.mtp} speculative tokens or none"
+    )
+    difference = accuracy.first_difference
+    if difference is None:
+        yield Finding("mtp_accuracy", "info", "MTP on and off generate the same tokens", compared)
+        return
+    first, second = (
+        "the end" if token is None else f"token {token}"
+        for token in (difference.with_mtp, difference.without_mtp)
+    )
+    title = f"MTP changes the tokens of {accuracy.different_requests} of {accuracy.requests} requests"
+    evidence = f"first: {difference.request_id}, output position {difference.position}: {first} with MTP, {second} without"
+    yield Finding(
+        "mtp_accuracy", "error", title, evidence, "compare requests.jsonl with a run at engine.mtp=0"
+    )
 
 
 def _cold_start(recording: Recording) -> Iterable[Finding]:

@@ -76,6 +76,21 @@ class RunDirectory:
         return self.root / f"report.{suffix}"
 
     @property
+    def resources(self) -> Path:
+        """`resources.jsonl`: one `ResourceSample` a line."""
+        return self.root / "resources.jsonl"
+
+    @property
+    def mtp_accuracy(self) -> Path:
+        """`mtp_accuracy.json`: an `MtpAccuracy`, where the profile asks for it."""
+        return self.root / "mtp_accuracy.json"
+
+    @property
+    def mtp_off_log(self) -> Path:
+        """`mtp_off.log`: what the engine without MTP printed."""
+        return self.root / "mtp_off.log"
+
+    @property
     def swimlane_perfetto(self) -> Path:
         """`swimlane.pftrace`: the combined timeline as a Perfetto protobuf."""
         return self.root / "swimlane.pftrace"
@@ -164,6 +179,43 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str | None = None
     error: str | None = None
     phase: Literal["warmup", "measured"] = "measured"
+
+
+class ResourceSample(msgspec.Struct, frozen=True):
+    """One line of `resources.jsonl`: what one process held at one time, from /proc.
+
+    `process` is `engine`, `server` (of the ranks) or `rank <r>`. `decode_steps` counts those of the measured batch
+    until then. `rss_bytes` is resident memory, shared pages included; `anonymous_bytes` is its private part.
+    `shared_regions` counts distinct shared-memory objects that are mapped.
+    """
+
+    time_ns: int
+    decode_steps: int
+    process: str
+    pid: int
+    rss_bytes: int
+    anonymous_bytes: int
+    fds: int
+    shared_regions: int
+
+
+class TokenDifference(msgspec.Struct, frozen=True):
+    """Where two outputs of a request part: `position` counts output tokens from 0; None is past the end of one."""
+
+    request_id: str
+    position: int
+    with_mtp: int | None
+    without_mtp: int | None
+
+
+class MtpAccuracy(msgspec.Struct, frozen=True):
+    """`mtp_accuracy.json`: the measured requests compared with the same requests run without MTP."""
+
+    mtp: int
+    requests: int
+    tokens: int
+    different_requests: int
+    first_difference: TokenDifference | None
 
 
 def write_json_atomically(path: Path, value: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -20,6 +20,7 @@ from analyzers.rundir import (
     write_json_atomically,
 )
 from dsv4bench import __version__
+from dsv4bench.accuracy import compare_tokens
 from dsv4bench.engine.engine import Engine, EngineOptions, EngineProgress, check_options
 from dsv4bench.engine.requests import RequestHandle
 from dsv4bench.environment import git_facts, host_facts, package_versions
@@ -31,6 +32,7 @@ from dsv4bench.model.config import ModelConfig, preset
 from dsv4bench.model.tokenizer import Tokenizer
 from dsv4bench.outputs import write_performance_summary, write_requests, write_responses
 from dsv4bench.profile import Profile, profile_as_dict
+from dsv4bench.resources import ResourceWatch
 from dsv4bench.tracing.merge import merge_fragments
 from dsv4bench.tracing.recorder import NullRecorder, Recorder, SpanRecorder
 from dsv4bench.worker.fault_injection import FaultPlan
@@ -130,6 +132,8 @@ class Launcher:
         error: BaseException | None = None
         try:
             self._drive(options, recorder, prompts)
+            if profile.check.mtp_off:
+                self._check_mtp_off(options, prompts)
         except (EngineError, KeyboardInterrupt) as stopped:
             error = stopped
         finally:
@@ -164,12 +168,13 @@ class Launcher:
                 self._observer.stage(f"warming up, batch {batch + 1} of {load.warmup_batches}")
                 self._run_batch(engine, prompts, f"warmup{batch}", load.warmup_output_tokens, "warmup")
             self._observer.stage("measuring")
+            watch = ResourceWatch(self._directory.resources, engine.worker.rank_pids)
             engine.worker.tracing = self._profile.trace.strace
             engine.worker.faults = self._faults
             recorder.start()
             self._stamp("window_start_ns")
             try:
-                self._run_batch(engine, prompts, "request", load.output_tokens, "measured")
+                self._run_batch(engine, prompts, "request", load.output_tokens, "measured", watch)
             finally:
                 self._stamp("window_end_ns")
                 recorder.stop()
@@ -179,7 +184,13 @@ class Launcher:
             engine.close(abort=not clean)
 
     def _run_batch(
-        self, engine: Engine, prompts: list[Prompt], batch: str, output_tokens: int, phase: Phase
+        self,
+        engine: Engine,
+        prompts: list[Prompt],
+        batch: str,
+        output_tokens: int,
+        phase: Phase,
+        watch: ResourceWatch | None = None,
     ) -> None:
         before = engine.progress()
         requests = requests_of(self._profile, prompts, batch=batch, output_tokens=output_tokens)
@@ -190,10 +201,44 @@ class Launcher:
             self._sent.append((handles[-1], prompt, phase))
         for handle in handles:
             while not handle.wait(_POLL_S):
-                self._observer.progress(_since(before, engine.progress()), expected)
-        self._observer.progress(_since(before, engine.progress()), expected)
+                done = _since(before, engine.progress())
+                self._observer.progress(done, expected)
+                if watch is not None:
+                    watch.observe(done.decode_steps)
+        done = _since(before, engine.progress())
+        self._observer.progress(done, expected)
         if engine.failure is not None:
             raise engine.failure
+        if watch is not None:
+            watch.sample(done.decode_steps)
+
+    def _check_mtp_off(self, options: EngineOptions, prompts: list[Prompt]) -> None:
+        """Run the measured requests on an engine without MTP, and write how their tokens compare."""
+        self._observer.stage("running the same requests without MTP")
+        load = self._profile.load
+        off = replace(options, speculative_tokens=0, rank_logs=(), server_log=self._directory.mtp_off_log)
+        requests = requests_of(self._profile, prompts, batch="request", output_tokens=load.output_tokens)
+        clean = False
+        engine = Engine(off)
+        try:
+            engine.worker.tracing = False
+            handles = [engine.submit(request) for request in requests]
+            expected = load.output_tokens * len(requests)
+            for handle in handles:
+                while not handle.wait(_POLL_S):
+                    self._observer.progress(engine.progress(), expected)
+            if engine.failure is not None:
+                raise engine.failure
+            clean = True
+        finally:
+            engine.close(abort=not clean)
+        measured = [handle for handle, _, phase in self._sent if phase == "measured"]
+        accuracy = compare_tokens(
+            options.speculative_tokens,
+            {handle.request.request_id: handle.token_ids for handle in measured},
+            {handle.request.request_id: handle.token_ids for handle in handles},
+        )
+        write_json_atomically(self._directory.mtp_accuracy, accuracy)
 
     def _write_outputs(self) -> None:
         records = [_record(handle, prompt, phase) for handle, prompt, phase in self._sent]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from dsv4bench.engine.requests import Request
+from dsv4bench.engine.requests import Request, Sampling
 from dsv4bench.errors import UsageError
 from dsv4bench.model.config import ModelConfig
 from dsv4bench.model.tokenizer import Tokenizer
@@ -49,7 +49,9 @@ def prompts_of(profile: Profile, config: ModelConfig) -> list[Prompt]:
 
 def requests_of(profile: Profile, prompts: list[Prompt], *, batch: str, output_tokens: int) -> list[Request]:
     """The requests of one batch; `batch` begins their ids."""
+    load = profile.load
+    sampling = Sampling(load.temperature, load.top_k, load.top_p, load.seed)
     return [
-        Request(f"{batch}-{index}", prompt.token_ids, output_tokens, profile.load.ignore_eos)
+        Request(f"{batch}-{index}", prompt.token_ids, output_tokens, load.ignore_eos, sampling)
         for index, prompt in enumerate(prompts)
     ]

@@ -45,7 +45,7 @@ class EngineSection(_Section, frozen=True):
     ranks: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
     depth: Annotated[int, msgspec.Meta(ge=1, le=2)] = 2
     """Dispatches in flight."""
-    mtp: Annotated[int, msgspec.Meta(ge=0, le=1)] = 1
+    mtp: Annotated[int, msgspec.Meta(ge=0, le=7)] = 1
     """Speculative tokens a step."""
     requests_per_rank: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
     """Rows of a rank's decode batch."""
@@ -67,6 +67,14 @@ class LoadSection(_Section, frozen=True):
     prompt_tokens: Count | None = None
     """Length of synthetic prompts, drawn from the model's seed."""
     ignore_eos: bool = True
+    temperature: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """0 is greedy."""
+    top_k: CountOrZero = 0
+    """Only this many of the likeliest tokens; 0 is all."""
+    top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    """Only the likeliest tokens that make up this probability."""
+    seed: CountOrZero = 0
+    """Of the draws, where temperature is above 0."""
     warmup_batches: CountOrZero = 1
     warmup_output_tokens: Count = 4
 
@@ -88,6 +96,13 @@ class TraceSection(_Section, frozen=True):
         )
 
 
+class CheckSection(_Section, frozen=True):
+    """`[check]`: what is checked beside the measurement."""
+
+    mtp_off: bool = False
+    """Run the same requests without MTP as well, and compare them token for token."""
+
+
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One benchmark: a model, an engine, a load and what is traced."""
 
@@ -98,6 +113,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     engine: EngineSection = EngineSection()
     load: LoadSection
     trace: TraceSection = TraceSection()
+    check: CheckSection = CheckSection()
 
 
 _SECTIONS: dict[str, type[_Section]] = {
@@ -105,6 +121,7 @@ _SECTIONS: dict[str, type[_Section]] = {
     "engine": EngineSection,
     "load": LoadSection,
     "trace": TraceSection,
+    "check": CheckSection,
 }
 _HEADER = ("name", "description", "schema_version")
 
@@ -261,12 +278,13 @@ def _allowed(hint: Any) -> str:
         return _allowed(next(argument for argument in arguments if argument is not type(None)))
     if get_origin(hint) is Annotated:
         limits = arguments[1]
+        if arguments[0] is float:
+            lowest = f"above {limits.gt:g}" if limits.gt is not None else f"of at least {limits.ge:g}"
+            return f"a number {lowest}" + (f" and at most {limits.le:g}" if limits.le is not None else "")
         if limits.le is not None:
             return f"a whole number from {limits.ge} to {limits.le}"
         if limits.ge is not None:
             return f"a whole number of at least {limits.ge}"
-        if limits.gt is not None:
-            return f"a number above {limits.gt}"
         return (
             "a non-empty list of non-empty strings"
             if get_origin(arguments[0]) is list
@@ -282,6 +300,11 @@ def _check_together(profile: Profile, source: str) -> None:
     if (load.prompts is None) == (load.prompt_tokens is None):
         given = "neither is" if load.prompts is None else "both are"
         raise UsageError(f"{source}: set either load.prompts or load.prompt_tokens; {given} set")
+    if profile.check.mtp_off and (engine.mtp == 0 or load.temperature > 0):
+        raise UsageError(
+            f"{source}: check.mtp_off compares greedy outputs with MTP on and off: set engine.mtp to 1 or more (it is "
+            f"{engine.mtp}) and load.temperature to 0 (it is {load.temperature:g})"
+        )
     for key in ("output_tokens", "warmup_output_tokens"):
         # A prompt given as text has at least one token; its true length is known to the tokenizer only.
         prompt_tokens = load.prompt_tokens or 1

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-InputFormat = Literal["chrome_trace", "strace_log", "requests", "manifest"]
+InputFormat = Literal["chrome_trace", "strace_log", "requests", "manifest", "resources", "mtp_accuracy"]
 
 IssueKind = Literal[
     "unterminated",

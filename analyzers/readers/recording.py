@@ -14,6 +14,7 @@ from analyzers.readers.chrome_trace import ChromeTrace, read_chrome_trace
 from analyzers.readers.detect import detect_format
 from analyzers.readers.files import read_bytes
 from analyzers.readers.load import InputFormat, IssueCounter, LoadIssue, LoadReport
+from analyzers.readers.observations import read_mtp_accuracy, read_resources
 from analyzers.readers.ranks import RankAssignment, assign_ranks, rank_column
 from analyzers.readers.requests import Requests, RequestTiming, read_requests
 from analyzers.readers.run_directory import (
@@ -25,7 +26,7 @@ from analyzers.readers.run_directory import (
     without_repeats,
 )
 from analyzers.readers.strace import StraceLog, read_strace
-from analyzers.rundir import Manifest
+from analyzers.rundir import Manifest, MtpAccuracy, ResourceSample
 from analyzers.spans import Clock, SpanTable, concatenate
 
 # Its category "kernel" is no mark of the serving profiler: every GPU profiler has it too.
@@ -47,6 +48,8 @@ class Recording:
     ranks: RankAssignment
     ready_devices: dict[int, int]
     manifest: Manifest | None
+    resources: list[ResourceSample]
+    mtp_accuracy: MtpAccuracy | None
 
     @property
     def lost(self) -> int:
@@ -62,6 +65,9 @@ class _Collector:
         self.logs: list[StraceLog] = []
         self.requests: list[Requests] = []
         self.damaged: list[LoadReport] = []
+        self.resources: list[ResourceSample] = []
+        self.mtp_accuracy: MtpAccuracy | None = None
+        self.observations: list[LoadReport] = []
         self.manifest: Manifest | None = None
         self.file_ranks: dict[str, int] = {}
         self.manifest_ranks: dict[int, int] = {}
@@ -116,6 +122,13 @@ class _Collector:
             issues = IssueCounter()
             data = read_bytes(files.requests, issues)
             self.requests.append(read_requests(data, str(files.requests), issues=issues))
+        if files.resources is not None:
+            samples, report = read_resources(files.resources)
+            self.resources += samples
+            self.observations.append(report)
+        if files.mtp_accuracy is not None:
+            self.mtp_accuracy, report = read_mtp_accuracy(files.mtp_accuracy)
+            self.observations.append(report)
 
     def _read_serving(self, files: RunFiles) -> None:
         traces = []
@@ -156,10 +169,13 @@ class _Collector:
                 *(trace.report for trace in self.traces),
                 *(log.report for log in self.logs),
                 *(requests.report for requests in self.requests),
+                *self.observations,
             ],
             ranks=ranks,
             ready_devices={pid: device for log in self.logs for pid, device in log.ready_devices.items()},
             manifest=self.manifest,
+            resources=self.resources,
+            mtp_accuracy=self.mtp_accuracy,
         )
 
 

@@ -34,6 +34,8 @@ class RunFiles:
     rank_logs: list[Path]
     server_log: Path | None
     requests: Path | None
+    resources: Path | None
+    mtp_accuracy: Path | None
 
     @property
     def only_manifest(self) -> bool:
@@ -62,6 +64,8 @@ def run_files(directory: Path) -> RunFiles:
         rank_logs=[path for _, path in sorted(ranked)],
         server_log=_if_file(run.server_log),
         requests=_if_file(run.requests),
+        resources=_if_file(run.resources),
+        mtp_accuracy=_if_file(run.mtp_accuracy),
     )
     if not any((files.manifest, traces, fragments, files.rank_logs, files.server_log, files.requests)):
         raise UnusableInputError(

@@ -11,7 +11,9 @@ from analyzers.pipeline import Pipeline
 from analyzers.readers.load import LoadReport
 from analyzers.readers.ranks import RankBasis
 from analyzers.requests import RequestFigures
+from analyzers.resources import ResourceGrowth
 from analyzers.rounds import LostRun
+from analyzers.rundir import MtpAccuracy
 from analyzers.skew import RankSkew
 from analyzers.statistics import Summary
 
@@ -46,6 +48,8 @@ FindingCode = Literal[
     "mtp_identity",
     "run_status",
     "faults_injected",
+    "resource_growth",
+    "mtp_accuracy",
 ]
 
 
@@ -138,6 +142,9 @@ class Report(msgspec.Struct, frozen=True):
     pipelines: list[Pipeline]
     skew: list[RankSkew]
     requests: list[RequestFigures]
+    resources: list[ResourceGrowth]
+    """Empty for a run too short to tell growth from filling."""
+    mtp_accuracy: MtpAccuracy | None
     span_names: list[SpanFigures]
 
     @property

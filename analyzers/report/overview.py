@@ -13,7 +13,7 @@ from analyzers.statistics import Summary
 
 def overview(report: Report) -> Table | None:
     """What a reader wants first; None when the recording has none of it."""
-    rows = [*_run(report), *_client(report), *_steps(report), *_ranks(report)]
+    rows = [*_run(report), *_client(report), *_steps(report), *_ranks(report), *_resources(report)]
     return Table("Overview", ["figure", "value", "source"], rows) if rows else None
 
 
@@ -92,6 +92,20 @@ def _ranks(report: Report) -> list[list[str]]:
                 f"median {number(summary.p50)} ms, max {number(summary.max)} ms over {len(skew.ranks)} ranks"
             )
             rows.append([f"{label}, {skew.scope}", spread, "STRACE"])
+    return rows
+
+
+def _resources(report: Report) -> list[list[str]]:
+    rows = []
+    if report.resources:
+        most = max(report.resources, key=lambda growth: growth.rss_growth)
+        grown = f"{100 * most.rss_growth:+.2f} % ({most.process}) from round {most.first_steps} to {most.last_steps}"
+        descriptors = max(growth.last_fds - growth.first_fds for growth in report.resources)
+        rows.append(["memory growth, max", f"{grown}; file descriptors {descriptors:+d}", "resources.jsonl"])
+    if report.mtp_accuracy is not None:
+        accuracy = report.mtp_accuracy
+        equal = accuracy.requests - accuracy.different_requests
+        rows.append(["same tokens, MTP off", f"{equal} of {accuracy.requests} requests", "mtp_accuracy.json"])
     return rows
 
 

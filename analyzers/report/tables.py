@@ -13,6 +13,7 @@ from analyzers.report.model import Report, SpanFigures, StepFigures
 from analyzers.report.overview import overview
 from analyzers.report.text import MILLISECOND, UNAVAILABLE, Table, number, percent
 from analyzers.requests import RequestFigures
+from analyzers.resources import ResourceGrowth
 from analyzers.skew import Lateness, RankSkew
 from analyzers.statistics import Summary
 
@@ -46,6 +47,8 @@ def report_tables(report: Report, *, full: bool = True) -> list[Table]:
         tables += _rank_tables(skew, in_detail=in_detail)
         detailed.add(skew.callable)
     tables += [table for figures in report.requests for table in _requests(figures)]
+    if report.resources:
+        tables.append(_resources(report.resources))
     if full or report.lifecycle.faults:
         tables += _lifecycle_tables(report)
     if report.span_names and (full or not (report.steps or report.skew)):
@@ -113,6 +116,25 @@ def _steps(name: str, steps: list[StepFigures]) -> Table:
         if figures.source == "blocking_kernel_span":
             notes.append(f"blocking: duration of {figures.span}")
     return Table(f"Step latency: {name} (ms)", ["source, steps", *_SUMMARY_COLUMNS], rows, notes)
+
+
+def _resources(resources: list[ResourceGrowth]) -> Table:
+    rows = [
+        [
+            growth.process,
+            f"{growth.first_rss_bytes / 2**20:.1f}",
+            f"{growth.last_rss_bytes / 2**20:.1f}",
+            f"{100 * growth.rss_growth:+.2f} %",
+            f"{growth.first_fds} to {growth.last_fds}",
+            f"{growth.first_shared_regions} to {growth.last_shared_regions}",
+        ]
+        for growth in resources
+    ]
+    columns = ["process", "resident", "at the end", "growth", "descriptors", "shared regions"]
+    notes = [
+        f"from round {resources[0].first_steps} to round {resources[0].last_steps} of the measured batch"
+    ]
+    return Table("Resources (MiB)", columns, rows, notes)
 
 
 def _pipeline(pipeline: Pipeline) -> Table:
