@@ -272,9 +272,7 @@ def _mtp_accuracy(report: Report) -> Iterable[Finding]:
     accuracy = report.mtp_accuracy
     if accuracy is None:
         return
-    compared = (
-        f"{accuracy.requests} requests, {accuracy.tokens} tokens, {accuracy.mtp} speculative tokens or none"
-    )
+    compared = f"{accuracy.requests} requests, {accuracy.tokens} tokens, engine.mtp = {accuracy.mtp} and 0"
     difference = accuracy.first_difference
     if difference is None:
         yield Finding("mtp_accuracy", "info", "MTP on and off generate the same tokens", compared)

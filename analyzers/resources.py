@@ -33,7 +33,7 @@ class ResourceGrowth(msgspec.Struct, frozen=True):
     @property
     def rss_growth(self) -> float:
         """Share by which resident memory grew; negative when it shrank."""
-        return self.last_rss_bytes / self.first_rss_bytes - 1
+        return (self.last_rss_bytes - self.first_rss_bytes) / self.first_rss_bytes
 
 
 def measure_resources(samples: Sequence[ResourceSample]) -> list[ResourceGrowth]:

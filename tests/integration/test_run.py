@@ -191,3 +191,43 @@ def test_a_killed_command_leaves_no_rank_behind(environment, tmp_path):
     again = run(environment, "analyze", out)
     assert again.returncode in (0, 3, 4)
     assert "Traceback" not in again.stderr
+
+
+def test_mtp_on_and_off_are_compared_token_for_token(environment, tmp_path):
+    out = tmp_path / "run"
+    done = run(environment, "run", "mtp-accuracy", *SMALL, "--out", out, "--set", "load.requests=5")
+    assert done.returncode == 0, done.stderr
+    assert "mtp-accuracy: running the same requests without MTP" in done.stderr
+    assert "MTP on and off generate the same tokens" in done.stdout
+    assert json.loads((out / "mtp_accuracy.json").read_bytes()) == {
+        "mtp": 1,
+        "requests": 5,
+        "tokens": 5 * 64,
+        "different_requests": 0,
+        "first_difference": None,
+    }
+    assert [record.request_id for record in measured_of(out)] == [f"request-{index}" for index in range(5)]
+
+
+def test_a_soak_watches_every_process(environment, tmp_path):
+    out = tmp_path / "run"
+    done = run(environment, "run", "ep4-depth2-soak", *SMALL, "--out", out, "--set", "load.output_tokens=420")
+    assert done.returncode == 0, done.stderr
+    report = json.loads((out / "report.json").read_bytes())
+    grown = report["resources"]
+    assert [entry["process"] for entry in grown] == [
+        "engine",
+        "server",
+        *(f"rank {rank}" for rank in range(4)),
+    ]
+    pids = [process.pid for process in manifest_of(out).device_map]
+    assert [entry["pid"] for entry in grown[2:]] == pids
+    for entry in grown:
+        # 420 tokens, one from prefill, at most two a round.
+        assert 100 <= entry["first_steps"] < 130
+        assert entry["last_steps"] >= 210
+        assert entry["first_rss_bytes"] > 10 << 20
+        assert entry["first_fds"] == entry["last_fds"]
+        assert entry["first_shared_regions"] == entry["last_shared_regions"]
+    assert report["lost"] == 0
+    assert report["lifecycle"]["faults"] == []

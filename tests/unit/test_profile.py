@@ -7,6 +7,7 @@ import pytest
 from dsv4bench.cli.profiles import profiles
 from dsv4bench.errors import UsageError
 from dsv4bench.profile import (
+    CheckSection,
     EngineSection,
     LoadSection,
     ModelSection,
@@ -17,6 +18,7 @@ from dsv4bench.profile import (
     profile_as_toml,
 )
 
+SHIPPED = ["ep4-depth2-soak", "gbs32-mtp1", "longctx", "mtp-accuracy", "smoke"]
 MINIMAL = 'name = "mine"\n[load]\nrequests = 2\noutput_tokens = 8\nprompt_tokens = 4\n'
 
 
@@ -47,9 +49,14 @@ def test_smoke_is_one_short_request_on_eight_ranks() -> None:
         prompt_tokens=None,
         output_tokens=20,
         ignore_eos=True,
+        temperature=0.0,
+        top_k=0,
+        top_p=1.0,
+        seed=0,
         warmup_batches=1,
         warmup_output_tokens=4,
     )
+    assert profile.check == CheckSection(mtp_off=False)
     assert profile.trace == TraceSection(sa_profile="verbose", strace=True)
 
 
@@ -60,8 +67,32 @@ def test_gbs32_mtp1_is_a_global_batch_of_32() -> None:
     assert profile.engine.mtp == 1
 
 
+def test_the_soak_has_a_thousand_rounds_of_a_full_batch_however_many_drafts_are_accepted() -> None:
+    profile = load_profile("ep4-depth2-soak")
+    engine, load = profile.engine, profile.load
+    assert (engine.ranks, engine.depth, engine.mtp) == (4, 2, 1)
+    assert engine.ranks * engine.requests_per_rank == load.requests
+    # Prefill gives the first token, a round one or two: the fewest rounds that the rest can take.
+    assert (load.output_tokens - 1) / 2 >= 1000
+    assert (load.warmup_batches, (load.warmup_output_tokens - 1) / 2) == (1, 5)
+
+
+def test_the_accuracy_check_needs_greedy_speculation() -> None:
+    assert load_profile("mtp-accuracy", ["engine.mtp=3"]).check.mtp_off
+    for override, given in [("engine.mtp=0", r"it is 0\)"), ("load.temperature=0.5", r"it is 0\.5\)")]:
+        with pytest.raises(
+            UsageError, match=r"check\.mtp_off compares greedy outputs with MTP on and off.*" + given
+        ):
+            load_profile("mtp-accuracy", [override])
+
+
+def test_the_long_context_is_prefilled_in_one_step() -> None:
+    profile = load_profile("longctx")
+    assert profile.load.prompt_tokens == profile.engine.prefill_tokens == 8192
+
+
 def test_the_shipped_profiles_are_named_after_their_files() -> None:
-    assert [profile.name for profile in list_profiles()] == ["gbs32-mtp1", "smoke"]
+    assert [profile.name for profile in list_profiles()] == SHIPPED
     assert all(profile.description for profile in list_profiles())
 
 
@@ -114,7 +145,7 @@ def test_the_resolved_profile_is_plain_data() -> None:
     assert plain["load"]["prompt_tokens"] is None
 
 
-@pytest.mark.parametrize("name", ["smoke", "gbs32-mtp1"])
+@pytest.mark.parametrize("name", SHIPPED)
 def test_the_toml_of_a_resolved_profile_reads_back_as_itself(name: str, tmp_path: Path) -> None:
     profile = load_profile(name, ["engine.depth=1", 'model.preset="tab\\t \\"quote\\" \\u00e9\\u007f"'])
     assert load_profile(write(tmp_path, profile_as_toml(profile))) == profile
@@ -123,7 +154,10 @@ def test_the_toml_of_a_resolved_profile_reads_back_as_itself(name: str, tmp_path
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("smok", r"unknown profile 'smok' \(did you mean 'smoke'\?\); known: gbs32-mtp1, smoke"),
+        (
+            "smok",
+            rf"unknown profile 'smok' \(did you mean 'smoke'\?\); known: {', '.join(SHIPPED)}, or the path",
+        ),
         ("/nowhere/p.toml", r"cannot read profile /nowhere/p\.toml: No such file"),
     ],
 )
@@ -138,7 +172,12 @@ def test_an_unknown_profile_names_the_nearest_and_all_known(name: str, message: 
         ("engine.depth=3", r"smoke: engine\.depth = 3: expected a whole number from 1 to 2"),
         ("engine.depth=two", r"engine\.depth = 'two': expected a whole number from 1 to 2"),
         ("engine.depth=true", r"engine\.depth = True: expected a whole number from 1 to 2"),
-        ("engine.mtp=2", r"engine\.mtp = 2: expected a whole number from 0 to 1"),
+        ("engine.mtp=8", r"engine\.mtp = 8: expected a whole number from 0 to 7"),
+        ("load.temperature=-1", r"load\.temperature = -1: expected a number of at least 0"),
+        ("load.top_p=0", r"load\.top_p = 0: expected a number above 0 and at most 1"),
+        ("load.top_p=1.5", r"load\.top_p = 1\.5: expected a number above 0 and at most 1"),
+        ("load.top_k=0.5", r"load\.top_k = 0\.5: expected a whole number of at least 0"),
+        ("check.mtp=true", r"unknown key 'mtp' in \[check\] \(did you mean 'mtp_off'\?\)"),
         ("engine.ranks=0", r"engine\.ranks = 0: expected a whole number from 1 to 64"),
         ("engine.dispatch_timeout_s=0", r"dispatch_timeout_s = 0: expected a number above 0"),
         ("engine.exchange=mpi", r'"mpi"|\'mpi\': expected one of "shared-memory", "torch-distributed"'),
@@ -212,7 +251,13 @@ def test_the_command_lists_every_profile(capsys: pytest.CaptureFixture[str]) -> 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["profile", "ranks", "requests", "tokens", "mtp", "description"]
     rows = [line.split()[:5] for line in lines[1:] if line.strip() and not line.startswith("   ")]
-    assert rows == [["gbs32-mtp1", "8", "32", "256", "1"], ["smoke", "8", "1", "20", "1"]]
+    assert rows == [
+        ["ep4-depth2-soak", "4", "8", "2048", "1"],
+        ["gbs32-mtp1", "8", "32", "256", "1"],
+        ["longctx", "2", "2", "32", "1"],
+        ["mtp-accuracy", "8", "16", "64", "1"],
+        ["smoke", "8", "1", "20", "1"],
+    ]
 
 
 def test_the_command_shows_one_profile_as_toml(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,14 @@ from analyzers import errors as analyzer_errors
 from analyzers.rundir import RunDirectory
 from dsv4bench import errors
 from dsv4bench.cli import app
-from dsv4bench.profile import EngineSection, LoadSection, ModelSection, TraceSection, load_profile
+from dsv4bench.profile import (
+    CheckSection,
+    EngineSection,
+    LoadSection,
+    ModelSection,
+    TraceSection,
+    load_profile,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 README = REPOSITORY / "README.md"
@@ -72,8 +79,9 @@ def test_the_files_of_a_run_directory_are_named_as_the_code_names_them() -> None
         for name in re.findall(r"`([^`]+)`", line)
     }
     paths = {
-        run.manifest, run.serving_trace, run.server_log, run.requests, run.responses,
-        run.performance_summary, run.report("json"), run.report("md"), run.swimlane_perfetto, run.swimlane_chrome,
+        run.manifest, run.serving_trace, run.server_log, run.requests, run.responses, run.performance_summary,
+        run.resources, run.mtp_accuracy, run.mtp_off_log, run.report("json"), run.report("md"),
+        run.swimlane_perfetto, run.swimlane_chrome,
     }  # fmt: skip
     assert {str(path) for path in paths} | {"strace/rank-<r>.log", "sa_profile/fragments/"} == named
     assert str(run.rank_log(3)) == "strace/rank-3.log"
@@ -108,7 +116,13 @@ def test_the_table_of_profile_keys_has_every_key_with_its_default() -> None:
         r"^\| `(\w+\.\w+)` \| .* \| (.+) \|$", (REPOSITORY / "docs" / "formats.md").read_text(), re.MULTILINE
     )
     expected = {}
-    sections = {"model": ModelSection, "engine": EngineSection, "load": LoadSection, "trace": TraceSection}
+    sections = {
+        "model": ModelSection,
+        "engine": EngineSection,
+        "load": LoadSection,
+        "trace": TraceSection,
+        "check": CheckSection,
+    }
     for section, record in sections.items():
         for field in msgspec.structs.fields(record):
             if field.required:
