@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
@@ -9,13 +11,17 @@ from numpy.typing import NDArray
 
 from dsv4bench.cache.layout import CacheLayout
 from dsv4bench.engine.metadata import Allocate, TableBuffers
-from dsv4bench.engine.steps import PrefillOutput, PrefillStep
+from dsv4bench.engine.packing import RequestChecks, allocate_arrays, check_arrays
+from dsv4bench.engine.steps import PrefillChunk, PrefillOutput, PrefillStep
+from dsv4bench.worker.row_checks import check_count
 from dsv4bench.worker.task_args import (
     PREFILL_TILE,
     TAIL_PLACEHOLDER,
+    ArraySpec,
     MtpPrefillArgs,
     PrefillArgs,
-    SamplingField,
+    mtp_prefill_specs,
+    prefill_specs,
 )
 
 
@@ -23,30 +29,22 @@ class PrefillBuffers:
     """Arguments of `deepseek_v4_prefill` and `deepseek_v4_mtp_prefill` for up to `prefill_tokens` rows a rank."""
 
     def __init__(
-        self, allocate: Allocate, layout: CacheLayout, ranks: int, rows: int, prefill_tokens: int
+        self,
+        allocate: Allocate,
+        layout: CacheLayout,
+        ranks: int,
+        rows: int,
+        prefill_tokens: int,
+        pages: Sequence[int] | None = None,
     ) -> None:
+        """Make the buffers; `pages` is how many a rank has per group, see `packing.RequestChecks`."""
         self.buffers = TableBuffers(allocate, layout, ranks, rows)
-        self.args: PrefillArgs[NDArray[Any]] = PrefillArgs(
-            row_counts=allocate((ranks,), np.int32),
-            token_ids=allocate((ranks, prefill_tokens), np.int32),
-            positions=allocate((ranks, prefill_tokens), np.int64),
-            sequences=allocate((ranks, prefill_tokens), np.int32),
-            request_counts=allocate((ranks,), np.int32),
-            state_slots=allocate((ranks, rows), np.int32),
-            generations=allocate((ranks, rows), np.int64),
-            lengths=allocate((ranks, rows), np.int64),
-            sampling=allocate((ranks, rows, len(SamplingField)), np.float64),
-            sampled_ids=allocate((ranks, rows), np.int32),
-        )
-        mtp_rows = rows * PREFILL_TILE
-        self.mtp_args: MtpPrefillArgs[NDArray[Any]] = MtpPrefillArgs(
-            row_counts=allocate((ranks,), np.int32),
-            next_token_ids=allocate((ranks, mtp_rows), np.int32),
-            positions=allocate((ranks, mtp_rows), np.int64),
-            sequences=allocate((ranks, mtp_rows), np.int32),
-            last_rows=allocate((ranks, rows), np.int32),
-            state_slots=self.args.state_slots,
-        )
+        self._specs = prefill_specs(ranks, rows, prefill_tokens)
+        self._mtp_specs = mtp_prefill_specs(ranks, rows)
+        self._checks = RequestChecks(layout, ranks, rows, pages)
+        self.args: PrefillArgs[NDArray[Any]] = allocate_arrays(self._specs, allocate)
+        mtp_args: MtpPrefillArgs[NDArray[Any]] = allocate_arrays(self._mtp_specs, allocate)
+        self.mtp_args = replace(mtp_args, state_slots=self.args.state_slots)
 
     @property
     def tiles(self) -> int:
@@ -59,52 +57,103 @@ class PrefillBuffers:
         return _tiles(self.mtp_args.row_counts)
 
     def pack(self, step: PrefillStep) -> None:
-        """Fill the active prefix of every input of both programs."""
-        args = self.args
+        """Fill the active prefix of every input of both programs.
+
+        Raises:
+            ValueError: a row of the step is out of range; nothing was written.
+        """
+        pack_prefill(step, self.args, self._specs, self._checks)
+        pack_mtp_prefill(step, self.mtp_args, self._mtp_specs)
         for rank, chunks in enumerate(step.chunks):
             self.buffers.update(rank, [chunk.request for chunk in chunks])
-            row = 0
-            for index, chunk in enumerate(chunks):
-                prompt = chunk.request.prompt_token_ids
-                rows = slice(row, row + chunk.count)
-                args.token_ids[rank, rows] = prompt[chunk.start : chunk.start + chunk.count]
-                args.positions[rank, rows] = np.arange(chunk.start, chunk.start + chunk.count)
-                args.sequences[rank, rows] = index
-                args.state_slots[rank, index] = chunk.request.state_slot
-                args.generations[rank, index] = chunk.request.generation
-                sampling = chunk.request.request.sampling
-                args.sampling[rank, index] = (
-                    sampling.temperature,
-                    sampling.top_k,
-                    sampling.top_p,
-                    sampling.seed,
-                )
-                args.lengths[rank, index] = len(prompt) if chunk.terminal else 0
-                row += chunk.count
-            args.row_counts[rank] = row
-            args.request_counts[rank] = len(chunks)
-            self._pack_mtp(rank, step)
 
     def read(self) -> PrefillOutput:
         """Copy the outputs."""
         return PrefillOutput(self.args.sampled_ids.copy())
 
-    def _pack_mtp(self, rank: int, step: PrefillStep) -> None:
-        args = self.mtp_args
-        args.last_rows[rank] = -1
+
+def pack_prefill(
+    step: PrefillStep,
+    out: PrefillArgs[NDArray[Any]],
+    specs: PrefillArgs[ArraySpec],
+    checks: RequestChecks,
+    *,
+    fill_all: bool = False,
+) -> None:
+    """Write a step's inputs to the caller's arrays: the active rows, and zeros behind them if `fill_all`.
+
+    Raises:
+        ValueError: an array has another shape, dtype or layout than `specs`, or a row is out of range; nothing was
+            written.
+    """
+    check_arrays(out, specs)
+    checks.check([[chunk.request for chunk in chunks] for chunks in step.chunks])
+    for rank, chunks in enumerate(step.chunks):
+        _check_chunks(rank, chunks, out.token_ids.shape[1])
+    for rank, chunks in enumerate(step.chunks):
         row = 0
-        for index, chunk in enumerate(step.chunks[rank]):
+        for index, chunk in enumerate(chunks):
+            request, end = chunk.request, chunk.start + chunk.count
+            rows = slice(row, row + chunk.count)
+            out.token_ids[rank, rows] = request.prompt_token_ids[chunk.start : end]
+            out.positions[rank, rows] = np.arange(chunk.start, end)
+            out.sequences[rank, rows] = index
+            out.state_slots[rank, index] = request.state_slot
+            out.generations[rank, index] = request.generation
+            out.lengths[rank, index] = end if chunk.terminal else 0
+            # The fields of Sampling are in the order of SamplingField.
+            out.sampling[rank, index] = astuple(request.request.sampling)
+            row = rows.stop
+        out.row_counts[rank] = row
+        out.request_counts[rank] = len(chunks)
+        if fill_all:
+            for array in (out.token_ids, out.positions, out.sequences):
+                array[rank, row:] = 0
+            for array in (out.state_slots, out.generations, out.lengths, out.sampling):
+                array[rank, len(chunks) :] = 0
+
+
+def pack_mtp_prefill(
+    step: PrefillStep,
+    out: MtpPrefillArgs[NDArray[Any]],
+    specs: MtpPrefillArgs[ArraySpec],
+    *,
+    fill_all: bool = False,
+) -> None:
+    """Write the MTP rows of a step that `pack_prefill` has accepted; `state_slots` is the array that it has filled.
+
+    Raises:
+        ValueError: an array has another shape, dtype or layout than `specs`; nothing was written.
+    """
+    check_arrays(out, specs)
+    for rank, chunks in enumerate(step.chunks):
+        out.last_rows[rank] = -1
+        row = 0
+        for index, chunk in enumerate(chunks):
             if not chunk.terminal:
                 continue
             prompt = chunk.request.prompt_token_ids
             first = max(0, len(prompt) - PREFILL_TILE)
             rows = slice(row, row + len(prompt) - first)
-            args.next_token_ids[rank, rows] = [*prompt[first + 1 :], TAIL_PLACEHOLDER]
-            args.positions[rank, rows] = np.arange(first, len(prompt))
-            args.sequences[rank, rows] = index
+            out.next_token_ids[rank, rows] = [*prompt[first + 1 :], TAIL_PLACEHOLDER]
+            out.positions[rank, rows] = np.arange(first, len(prompt))
+            out.sequences[rank, rows] = index
             row = rows.stop
-            args.last_rows[rank, index] = row - 1
-        args.row_counts[rank] = row
+            out.last_rows[rank, index] = row - 1
+        out.row_counts[rank] = row
+        if fill_all:
+            for array in (out.next_token_ids, out.positions, out.sequences):
+                array[rank, row:] = 0
+
+
+def _check_chunks(rank: int, chunks: Sequence[PrefillChunk], rows: int) -> None:
+    for row, chunk in enumerate(chunks):
+        length, end = len(chunk.request.prompt_token_ids), chunk.start + chunk.count
+        if not 0 <= chunk.start < end <= length:
+            raise ValueError(
+                f"rank {rank}, row {row}: the chunk is {chunk.start}..{end - 1}, must be in 0..{length - 1}"
+            )
+    check_count(rank, "the number of prompt tokens", sum(chunk.count for chunk in chunks), rows)
 
 
 def _tiles(row_counts: NDArray[np.int32]) -> int:

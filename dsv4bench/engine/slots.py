@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from dsv4bench.cache.layout import CacheLayout
 from dsv4bench.engine.metadata import Allocate, TableBuffers
+from dsv4bench.engine.packing import RequestChecks, allocate_arrays, pack_decode
 from dsv4bench.engine.steps import DecodeOutput, DecodeStep
 from dsv4bench.errors import EngineError
-from dsv4bench.worker.task_args import DecodeArgs
+from dsv4bench.worker.task_args import DecodeArgs, decode_specs
 
 SLOTS = 2
 
@@ -24,36 +25,36 @@ class DecodeSlot:
     """
 
     def __init__(
-        self, index: int, allocate: Allocate, layout: CacheLayout, ranks: int, rows: int, step_tokens: int
+        self,
+        index: int,
+        allocate: Allocate,
+        layout: CacheLayout,
+        ranks: int,
+        rows: int,
+        step_tokens: int,
+        pages: Sequence[int] | None = None,
     ) -> None:
+        """Make the buffers; `pages` is how many a rank has per group, see `packing.RequestChecks`."""
         self.index = index
         self.generation = 0
         self.buffers = TableBuffers(allocate, layout, ranks, rows)
-        self.args: DecodeArgs[NDArray[Any]] = DecodeArgs(
-            step_id=allocate((1,), np.int64),
-            row_counts=allocate((ranks,), np.int32),
-            state_slots=allocate((ranks, rows), np.int32),
-            generations=allocate((ranks, rows), np.int64),
-            sampled_ids=allocate((ranks, rows, step_tokens), np.int32),
-            accepted_counts=allocate((ranks, rows), np.int32),
-            tail_positions=allocate((ranks, rows), np.int64),
-            echoed_step_ids=allocate((ranks,), np.int64),
-        )
+        self._specs = decode_specs(ranks, rows, step_tokens)
+        self._checks = RequestChecks(layout, ranks, rows, pages)
+        self.args: DecodeArgs[NDArray[Any]] = allocate_arrays(self._specs, allocate)
         # No step has this id: a rank that never wrote its echo cannot pass for one that ran step 0.
         self._step_id = -1
         self.args.echoed_step_ids.fill(-1)
 
     def pack(self, step: DecodeStep) -> None:
-        """Fill the active prefix of every input for `step`."""
-        args = self.args
-        self._step_id = step.step_id
-        args.step_id[0] = step.step_id
+        """Fill the active prefix of every input for `step`.
+
+        Raises:
+            ValueError: a row of the step is out of range; nothing was written.
+        """
+        pack_decode(step, self.args, self._specs, self._checks)
         for rank, requests in enumerate(step.requests):
-            args.row_counts[rank] = len(requests)
             self.buffers.update(rank, requests)
-            for row, request in enumerate(requests):
-                args.state_slots[rank, row] = request.state_slot
-                args.generations[rank, row] = request.generation
+        self._step_id = step.step_id
 
     def read(self) -> DecodeOutput:
         """Copy the outputs, so that the slot can be used again.

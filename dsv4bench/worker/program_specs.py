@@ -48,7 +48,8 @@ def program_specs(config: ModelConfig) -> tuple[ProgramSpec, ...]:
     """The programs, each with a hash of its name, the model and the source it is made of."""
     source = hashlib.sha256(msgspec.json.encode(config))
     package = Path(dsv4bench.__file__).parent
-    programs = (package / "worker" / f"{name}.py" for name in ("programs", "sampling", "task_args"))
+    names = ("programs", "row_checks", "sampling", "task_args")
+    programs = (package / "worker" / f"{name}.py" for name in names)
     for file in sorted([*package.glob("model/*.py"), *package.glob("cache/*.py"), *programs]):
         source.update(file.read_bytes())
     fingerprint = source.hexdigest()

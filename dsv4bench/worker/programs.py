@@ -19,6 +19,7 @@ from dsv4bench.model.config import ModelConfig
 from dsv4bench.model.model import DeepSeekV4, load_weights
 from dsv4bench.worker.program_specs import ProgramsSetup
 from dsv4bench.worker.rank import RankContext, Validation
+from dsv4bench.worker.row_checks import ProgramChecks, RowLimits
 from dsv4bench.worker.sampling import choose
 from dsv4bench.worker.task_args import (
     NO_OVERRIDE,
@@ -54,6 +55,7 @@ class DeepSeekPrograms:
         self._rank = context.rank
         self._vocab = config.vocab_size
         self._model = DeepSeekV4(config, weights, context.exchange)
+        self._checks = ProgramChecks(context.rank)
         self._pools: dict[int, CachePools] = {}
 
     def prefill(self, *arguments: Any) -> Validation:
@@ -63,7 +65,7 @@ class DeepSeekPrograms:
         """
         reader = ArgumentReader(arguments)
         args: PrefillArgs[Tensor] = reader.take(PrefillArgs)
-        tables, state, pools = self._common(reader)
+        tables, state, pools = self._common(reader, self._checks.prefill, args)
         (tiles,) = reader.rest()
         rank = self._rank
         slots = args.state_slots[rank].long()
@@ -96,7 +98,7 @@ class DeepSeekPrograms:
         """`deepseek_v4_mtp_prefill`: (MtpPrefillArgs, Tables, DeviceState, Pools, tiles)."""
         reader = ArgumentReader(arguments)
         args: MtpPrefillArgs[Tensor] = reader.take(MtpPrefillArgs)
-        tables, state, pools = self._common(reader)
+        tables, state, pools = self._common(reader, self._checks.mtp_prefill, args)
         (tiles,) = reader.rest()
         rank = self._rank
         next_ids, positions, sequences = self._rows(args, args.next_token_ids)
@@ -134,7 +136,7 @@ class DeepSeekPrograms:
         """
         reader = ArgumentReader(arguments)
         args: DecodeArgs[Tensor] = reader.take(DecodeArgs)
-        tables, state, pools = self._common(reader)
+        tables, state, pools = self._common(reader, self._checks.decode, args)
         active, slots, integers = self._active_rows(args, state)
         drafts = integers[:, StateField.DRAFTS :]
         offsets = torch.arange(1, drafts.shape[1] + 2)
@@ -200,14 +202,24 @@ class DeepSeekPrograms:
             drafts.append(_override(state, slots, drafted, own))
         return torch.stack(drafts, dim=1)
 
-    def _common(self, reader: ArgumentReader) -> tuple[BlockTables, DeviceState[Tensor], CachePools]:
+    def _common(
+        self, reader: ArgumentReader, check: Callable[[Any, Tables[Any], RowLimits], None], args: Any
+    ) -> tuple[BlockTables, DeviceState[Tensor], CachePools]:
+        """The arguments that all programs have, once `check` has found all rows of `args` and the tables in range."""
         tables: Tables[Tensor] = reader.take(Tables)
         state: DeviceState[Tensor] = reader.take(DeviceState)
         pools: Pools[Tensor] = reader.take(Pools)
+        *groups, mtp_kv = values(pools)
+        limits = RowLimits(
+            state_slots=state.integers.shape[0],
+            positions=state.draft_override.shape[1],
+            vocab=self._vocab,
+            pages=tuple(pool.shape[1] for pool in groups),
+        )
+        check(_as_numpy(args), _as_numpy(tables), limits)
         # CachePools keeps flat views of its pools: made once, not once a dispatch.
         key = pools.ori.data_ptr()
         if key not in self._pools:
-            *groups, mtp_kv = values(pools)
             self._pools[key] = CachePools(tuple(groups), mtp_kv)
         *tables_of_groups, counts = (field[self._rank] for field in values(tables))
         return BlockTables(tuple(tables_of_groups), counts), state, self._pools[key]
@@ -238,6 +250,11 @@ class DeepSeekPrograms:
         for ids in tokens:
             if ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < self._vocab):
                 raise ValueError(f"rank {self._rank}: a sampled token id lies outside 0..{self._vocab - 1}")
+
+
+def _as_numpy(record: Any) -> Any:
+    """A record of tensors as one of numpy arrays in the same memory."""
+    return type(record)(*(tensor.numpy() for tensor in values(record)))
 
 
 def _tiles(count: int) -> list[slice]:

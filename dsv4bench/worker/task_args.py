@@ -162,6 +162,57 @@ class Pools(Generic[T]):
     mtp_kv: T
 
 
+@dataclass(frozen=True)
+class ArraySpec:
+    """Shape and dtype of one host array."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def decode_specs(ranks: int, rows: int, step_tokens: int) -> DecodeArgs[ArraySpec]:
+    """The arrays of a decode slot with B = `rows` and S = `step_tokens`."""
+    return DecodeArgs(
+        step_id=ArraySpec((1,), "int64"),
+        row_counts=ArraySpec((ranks,), "int32"),
+        state_slots=ArraySpec((ranks, rows), "int32"),
+        generations=ArraySpec((ranks, rows), "int64"),
+        sampled_ids=ArraySpec((ranks, rows, step_tokens), "int32"),
+        accepted_counts=ArraySpec((ranks, rows), "int32"),
+        tail_positions=ArraySpec((ranks, rows), "int64"),
+        echoed_step_ids=ArraySpec((ranks,), "int64"),
+    )
+
+
+def prefill_specs(ranks: int, rows: int, prefill_tokens: int) -> PrefillArgs[ArraySpec]:
+    """The arrays of a prefill dispatch with B = `rows` and P = `prefill_tokens`."""
+    return PrefillArgs(
+        row_counts=ArraySpec((ranks,), "int32"),
+        token_ids=ArraySpec((ranks, prefill_tokens), "int32"),
+        positions=ArraySpec((ranks, prefill_tokens), "int64"),
+        sequences=ArraySpec((ranks, prefill_tokens), "int32"),
+        request_counts=ArraySpec((ranks,), "int32"),
+        state_slots=ArraySpec((ranks, rows), "int32"),
+        generations=ArraySpec((ranks, rows), "int64"),
+        lengths=ArraySpec((ranks, rows), "int64"),
+        sampling=ArraySpec((ranks, rows, len(SamplingField)), "float64"),
+        sampled_ids=ArraySpec((ranks, rows), "int32"),
+    )
+
+
+def mtp_prefill_specs(ranks: int, rows: int) -> MtpPrefillArgs[ArraySpec]:
+    """The arrays of an MTP prefill dispatch with B = `rows`."""
+    mtp_rows = rows * PREFILL_TILE
+    return MtpPrefillArgs(
+        row_counts=ArraySpec((ranks,), "int32"),
+        next_token_ids=ArraySpec((ranks, mtp_rows), "int32"),
+        positions=ArraySpec((ranks, mtp_rows), "int64"),
+        sequences=ArraySpec((ranks, mtp_rows), "int32"),
+        last_rows=ArraySpec((ranks, rows), "int32"),
+        state_slots=ArraySpec((ranks, rows), "int32"),
+    )
+
+
 def values(record: Any) -> list[Any]:
     """The fields of one of the records above, in order."""
     return [getattr(record, field.name) for field in fields(record)]

@@ -16,7 +16,7 @@ LAYOUT = CacheLayout.derive(preset("test-b"), 128)
 
 
 def slot(index):
-    return DecodeSlot(index, np.zeros, LAYOUT, ranks=2, rows=2, step_tokens=2)
+    return DecodeSlot(index, np.zeros, LAYOUT, ranks=2, rows=2, step_tokens=2, pages=(40,) * 7)
 
 
 def active(rank, state_slot, generation, first_block):
