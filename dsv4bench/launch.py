@@ -302,6 +302,7 @@ def _since(before: EngineProgress, now: EngineProgress) -> EngineProgress:
         now.decode_steps - before.decode_steps,
         now.accepted - before.accepted,
         now.proposed - before.proposed,
+        now.restarts - before.restarts,
     )
 
 

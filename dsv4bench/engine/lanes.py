@@ -21,8 +21,7 @@ _Dispatched = tuple[Step, DispatchedDecode | PrefillOutput | Failure]
 class Lanes:
     """Carries steps from the scheduler to outcomes; `deliver` is called on the output lane, in submission order.
 
-    The first failure fails every step behind it too: a step must not run on the state that a failed one left. When all
-    of them have come out, `clear_failure` lets new steps through.
+    The first failure fails every step behind it too: a step must not run on the state that a failed one left.
     """
 
     def __init__(self, runner: ModelRunner, recorder: Recorder, deliver: Callable[[Outcome], None]) -> None:
@@ -47,10 +46,6 @@ class Lanes:
     def put(self, step: Step) -> None:
         """Queue a step."""
         self._commands.put(step)
-
-    def clear_failure(self) -> None:
-        """Go on after a failure; call it only when every step has come out."""
-        self._failure = None
 
     def close(self) -> None:
         """Let the steps on the way come out, then end the threads."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +61,7 @@ class ModelRunner:
         recorder: Recorder,
         *,
         requests_per_rank: int,
+        pages: Sequence[int],
         prefill_tokens: int,
         speculative_tokens: int,
     ) -> None:
@@ -74,7 +76,7 @@ class ModelRunner:
         ]
         self.slot_pool = SlotPool(self._slots)
         self._prefill = PrefillBuffers(worker.alloc_host, layout, ranks, requests_per_rank, prefill_tokens)
-        self._pools = self._allocate_pools(layout, requests_per_rank)
+        self._pools = self._allocate_pools(layout, pages)
         self._clearing = PageClearing(worker, self._pools, layout)
         self._state = self._allocate_state(config, layout, requests_per_rank, speculative_tokens)
         # The same objects for the life of the runner: what changes between steps is their content.
@@ -209,8 +211,7 @@ class ModelRunner:
             )
             span.args["dispatch_id"] = handle.dispatch_id
 
-    def _allocate_pools(self, layout: CacheLayout, requests_per_rank: int) -> Pools[StackedDeviceTensor]:
-        pages = [group.blocks_for(layout.max_model_len) * requests_per_rank for group in layout.groups]
+    def _allocate_pools(self, layout: CacheLayout, pages: Sequence[int]) -> Pools[StackedDeviceTensor]:
         shapes = [group.pool_shape(count) for group, count in zip(layout.groups, pages, strict=True)]
         shapes.append(layout.mtp_pool_shape(pages[CacheGroup.ORI]))
         # Not filled: entries are addressed by position and only read where they were written.

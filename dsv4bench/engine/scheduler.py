@@ -52,11 +52,11 @@ class Scheduler:
         """
         self._layout = layout
         self._pages = tuple(pages) if pages is not None else pages_for(layout, requests_per_rank)
-        self._seats = [
-            Seats(rank, layout, self._pages, requests_per_rank, speculative_tokens) for rank in range(ranks)
-        ]
+        self._ranks = ranks
+        self._requests_per_rank = requests_per_rank
         self._prefill_tokens = prefill_tokens
         self._speculative_tokens = speculative_tokens
+        self._seats = self._empty_seats()
         self._eos = eos_token_id
         self._waiting: deque[RequestHandle] = deque()
         self._arrivals = 0
@@ -148,6 +148,18 @@ class Scheduler:
         self._waiting.clear()
         self._release()
 
+    def restart(self) -> None:
+        """Begin anew after the devices lost their state: whoever ran waits again, and nobody holds anything.
+
+        Only when no step is pending. Ids of steps go on.
+        """
+        for seats in self._seats:
+            for request in seats.live:
+                request.preempted = True
+                request.handle.preemptions += 1
+                insort(self._waiting, request.handle, key=lambda handle: handle.arrival)
+        self._seats = self._empty_seats()
+
     def cancel(self, request_id: str) -> None:
         """End a request, whatever it is doing; steps in flight drop its tokens.
 
@@ -161,6 +173,12 @@ class Scheduler:
         if handle in self._waiting:
             self._waiting.remove(handle)
         self._release()
+
+    def _empty_seats(self) -> list[Seats]:
+        return [
+            Seats(rank, self._layout, self._pages, self._requests_per_rank, self._speculative_tokens)
+            for rank in range(self._ranks)
+        ]
 
     def _unfinished(self) -> list[RequestHandle]:
         """Who waits or runs; one that was preempted waits."""

@@ -225,6 +225,49 @@ def test_a_killed_rank_fails_every_request_and_keeps_what_was_published(checkpoi
     assert not [thread.name for thread in threading.enumerate() if "lane" in thread.name]
 
 
+def test_with_restarts_a_killed_rank_costs_time_and_no_token(checkpoints, prompts, greedy):
+    engine = Engine(options(checkpoints["random"], max_restarts=1))
+    try:
+        handles = [engine.submit(Request(f"r{i}", prompt, OUTPUT)) for i, prompt in enumerate(prompts)]
+        while len(handles[0].token_ids) < 3:
+            time.sleep(0.001)
+        first_life = engine.worker.rank_pids
+        os.kill(first_life[1], signal.SIGKILL)
+        for handle in handles:
+            assert handle.wait(30)
+        assert [handle.token_ids for handle in handles] == greedy["random"]
+        assert engine.progress().restarts == 1
+        assert not any(is_alive(pid) for pid in first_life.values())
+        for handle in handles:
+            assert (
+                handle.prefills + handle.steps + handle.accepted == len(handle.token_ids) + handle.discarded
+            )
+        assert handles[0].preemptions == 1
+        # The second failure is one too many.
+        late = engine.submit(Request("late", prompts[0], 100))
+        os.kill(engine.worker.rank_pids[0], signal.SIGKILL)
+        assert late.wait(10)
+        assert late.finish_reason == "error"
+        assert "rank 0" in str(engine.failure)
+    finally:
+        engine.close()
+
+
+def test_small_pools_preempt_and_change_no_token(checkpoints, prompts, greedy):
+    # Three requests find seats, but the compressor states of only one and a bit can grow to their end.
+    state_pages = [count + 8 for count in CacheLayout.derive(CONFIG, 128).blocks_for(64 + OUTPUT + 6)[4:]]
+    pages = (3, 3, 3, 3, *state_pages)
+    engine = Engine(options(checkpoints["random"], ranks=1, requests_per_rank=3, pages=pages))
+    try:
+        handles = [engine.submit(Request(f"r{i}", prompt, OUTPUT)) for i, prompt in enumerate(prompts)]
+        for handle in handles:
+            assert handle.wait(60)
+        assert [handle.token_ids for handle in handles] == greedy["random"]
+        assert sum(handle.preemptions for handle in handles) > 0
+    finally:
+        engine.close()
+
+
 def test_cancel_keeps_the_tokens_and_frees_the_seat(checkpoints, prompts, greedy):
     engine = Engine(options(checkpoints["random"], ranks=1, requests_per_rank=1, max_model_len=4000))
     try:
@@ -276,7 +319,7 @@ def test_the_end_of_text_token_ends_a_request_unless_told_otherwise(checkpoints,
         ({"ranks": 32}, "32 ranks cannot share 16 experts"),
         ({"depth": 3}, "depth must be 1 or 2, got 3"),
         ({"speculative_tokens": 8}, r"must be 0\.\.7, got 8"),
-        ({"requests_per_rank": 65}, "makes a step of 130 rows"),
+        ({"requests_per_rank": 65}, r"requests_per_rank must be 1\.\.8 with 1 speculative tokens"),
         ({"max_model_len": 4096}, r"max_model_len must be 2\.\.4090 for this model"),
     ],
 )

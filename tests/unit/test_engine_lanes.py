@@ -110,16 +110,6 @@ def test_a_failed_reclaim_frees_its_slot_and_drains_what_was_in_flight(outcomes)
     assert runner.dispatched == [0, 1]
 
 
-def test_after_the_failure_was_cleared_steps_run_again(outcomes):
-    runner = FakeRunner({0: "prepare"})
-    lanes, results = run(runner, outcomes, decode(0, 1))
-    assert described(results) == ["prepare 0", "prepare 0"]
-    lanes.clear_failure()
-    lanes.put(DecodeStep(2, ()))
-    assert described([outcomes.get(timeout=5)]) == ["output 2"]
-    lanes.close()
-
-
 def test_a_failed_prefill_is_an_outcome_like_any_other(outcomes):
     lanes, results = run(FakeRunner(), outcomes, [PrefillStep(0, ())])
     lanes.close()
