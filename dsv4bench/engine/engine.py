@@ -18,6 +18,7 @@ from dsv4bench.engine.scheduler import Scheduler
 from dsv4bench.engine.steps import DecodeOutput, DecodeStep, Outcome, Step
 from dsv4bench.errors import EngineError, UsageError
 from dsv4bench.tracing.recorder import NullRecorder, Recorder
+from dsv4bench.worker.program_cache import ProgramCache
 from dsv4bench.worker.torch_worker import TorchWorker
 
 __all__ = ["Engine", "EngineOptions", "EngineProgress", "check_options"]
@@ -105,6 +106,11 @@ class Engine:
     def worker(self) -> TorchWorker:
         """The worker of the current life; another one after a restart."""
         return self._life.worker
+
+    @property
+    def program_cache(self) -> ProgramCache:
+        """Hits and misses of the current life's start."""
+        return self._life.program_cache
 
     @property
     def failure(self) -> BaseException | None:

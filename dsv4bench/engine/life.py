@@ -13,7 +13,10 @@ from dsv4bench.engine.options import EngineOptions
 from dsv4bench.engine.runner import ModelRunner
 from dsv4bench.engine.steps import Outcome
 from dsv4bench.tracing.recorder import Recorder
-from dsv4bench.worker.program_specs import SETUP, ProgramsSetup, program_specs
+from dsv4bench.worker.messages import ProgramSpec
+from dsv4bench.worker.program_cache import ProgramCache
+from dsv4bench.worker.program_specs import SETUP, ProgramsSetup
+from dsv4bench.worker.signatures import ProgramSizes
 from dsv4bench.worker.task_args import PREFILL_TILE
 from dsv4bench.worker.torch_worker import TorchWorker, WorkerOptions
 
@@ -35,7 +38,12 @@ class EngineLife:
         Raises:
             RankError: a rank did not start; nothing is left behind.
         """
-        self.worker = TorchWorker(_worker_options(options, layout))
+        self.program_cache = ProgramCache(options.program_cache)
+        programs = self.program_cache.programs(options.config, _program_sizes(options, layout))
+        if options.server_log is not None:
+            with options.server_log.open("a", encoding="utf-8") as log:
+                log.writelines(f"{line}\n" for line in self.program_cache.log)
+        self.worker = TorchWorker(_worker_options(options, layout, programs))
         try:
             runner = ModelRunner(
                 self.worker,
@@ -63,13 +71,26 @@ def pages_of(options: EngineOptions, layout: CacheLayout) -> tuple[int, ...]:
     return options.pages or pages_for(layout, options.requests_per_rank)
 
 
-def _worker_options(options: EngineOptions, layout: CacheLayout) -> WorkerOptions:
+def _program_sizes(options: EngineOptions, layout: CacheLayout) -> ProgramSizes:
+    return ProgramSizes(
+        ranks=options.ranks,
+        rows=options.requests_per_rank,
+        speculative_tokens=options.speculative_tokens,
+        max_positions=layout.max_model_len,
+        prefill_tokens=options.prefill_tokens,
+        pages=pages_of(options, layout),
+    )
+
+
+def _worker_options(
+    options: EngineOptions, layout: CacheLayout, programs: tuple[ProgramSpec, ...]
+) -> WorkerOptions:
     setup = ProgramsSetup(options.config, str(options.checkpoint))
     return WorkerOptions(
         ranks=options.ranks,
         setup=SETUP,
         setup_argument=msgspec.msgpack.encode(setup),
-        programs=program_specs(options.config),
+        programs=programs,
         exchange=options.exchange,
         host_bytes=_host_bytes(options, layout),
         device_bytes=_device_bytes(options, layout),

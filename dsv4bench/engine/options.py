@@ -32,6 +32,7 @@ class EngineOptions:
     exchange: Literal["shared-memory", "torch-distributed"] = "shared-memory"
     dispatch_timeout_s: float = 60.0
     pages: tuple[int, ...] | None = None
+    program_cache: Path | None = None
     max_restarts: int = 0
     rank_logs: tuple[Path, ...] = ()
     server_log: Path | None = None

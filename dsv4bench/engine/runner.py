@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
-from dsv4bench.cache.layout import CacheGroup, CacheLayout
+from dsv4bench.cache.layout import CacheLayout
 from dsv4bench.engine.page_clearing import PageClearing
 from dsv4bench.engine.prefill import PrefillBuffers
 from dsv4bench.engine.requests import ActiveRequest
@@ -18,13 +19,11 @@ from dsv4bench.model.config import ModelConfig
 from dsv4bench.tracing.recorder import Recorder
 from dsv4bench.worker.program_specs import MTP_PREFILL, PREFILL, decode_program
 from dsv4bench.worker.protocol import Argument, StackedDeviceTensor, Worker
+from dsv4bench.worker.signatures import pool_specs, state_specs
 from dsv4bench.worker.task_args import (
     NO_OVERRIDE,
-    PREFILL_TILE,
     DeviceState,
     Pools,
-    SamplingField,
-    state_width,
     values,
 )
 
@@ -71,20 +70,27 @@ class ModelRunner:
         self._speculative = speculative_tokens > 0
         ranks = worker.ranks
         self._slots = [
-            DecodeSlot(index, worker.alloc_host, layout, ranks, requests_per_rank, speculative_tokens + 1)
+            DecodeSlot(
+                index, worker.alloc_host, layout, ranks, requests_per_rank, speculative_tokens + 1, pages
+            )
             for index in range(SLOTS)
         ]
         self.slot_pool = SlotPool(self._slots)
-        self._prefill = PrefillBuffers(worker.alloc_host, layout, ranks, requests_per_rank, prefill_tokens)
-        self._pools = self._allocate_pools(layout, pages)
+        self._prefill = PrefillBuffers(
+            worker.alloc_host, layout, ranks, requests_per_rank, prefill_tokens, pages
+        )
+        self._pools: Pools[StackedDeviceTensor] = self._allocate(pool_specs(layout, pages), {})
         self._clearing = PageClearing(worker, self._pools, layout)
-        self._state = self._allocate_state(config, layout, requests_per_rank, speculative_tokens)
+        self._state: DeviceState[StackedDeviceTensor] = self._allocate(
+            state_specs(config, layout, requests_per_rank, speculative_tokens),
+            {"integers": 0, "sampling": 0, "hidden": 0, "prefill_hidden": 0, "draft_override": NO_OVERRIDE},
+        )
         # The same objects for the life of the runner: what changes between steps is their content.
         self._decode_arguments: list[list[Argument]] = [
             [*values(slot.args), *values(slot.buffers.tables), *values(self._state), *values(self._pools)]
             for slot in self._slots
         ]
-        self._override_row = np.empty(self._override_width, np.int32)
+        self._override_row = np.empty(layout.max_model_len, np.int32)
         self._overridden: set[tuple[int, int]] = set()
 
     # Prepare lane
@@ -211,23 +217,16 @@ class ModelRunner:
             )
             span.args["dispatch_id"] = handle.dispatch_id
 
-    def _allocate_pools(self, layout: CacheLayout, pages: Sequence[int]) -> Pools[StackedDeviceTensor]:
-        shapes = [group.pool_shape(count) for group, count in zip(layout.groups, pages, strict=True)]
-        shapes.append(layout.mtp_pool_shape(pages[CacheGroup.ORI]))
-        # Not filled: entries are addressed by position and only read where they were written.
-        return Pools(*(self._stacked(shape, "float32", None) for shape in shapes))
+    def _allocate(self, record: Any, fill: dict[str, int]) -> Any:
+        """A record of device tensors, one shard a rank, as a record of ArraySpec describes them.
 
-    def _allocate_state(
-        self, config: ModelConfig, layout: CacheLayout, slots: int, speculative_tokens: int
-    ) -> DeviceState[StackedDeviceTensor]:
-        streams = (config.hc_mult, config.hidden_size)
-        self._override_width = layout.max_model_len
-        return DeviceState(
-            integers=self._stacked((slots, state_width(speculative_tokens)), "int64", 0),
-            sampling=self._stacked((slots, len(SamplingField)), "float64", 0),
-            hidden=self._stacked((slots, *streams), "float32", 0),
-            prefill_hidden=self._stacked((slots, PREFILL_TILE, *streams), "float32", 0),
-            draft_override=self._stacked((slots, self._override_width), "int32", NO_OVERRIDE),
+        Fields in `fill` are filled; the others are addressed by position and only read where they were written.
+        """
+        return type(record)(
+            *(
+                self._stacked(spec.shape, spec.dtype, fill.get(field.name))
+                for field, spec in zip(fields(record), values(record), strict=True)
+            )
         )
 
     def _stacked(self, shape: tuple[int, ...], dtype: str, fill: int | None) -> StackedDeviceTensor:

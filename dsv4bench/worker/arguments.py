@@ -74,6 +74,28 @@ class ArgumentEncoder:
         return messages.ScalarArgument(argument)
 
 
+def check_signature(program: messages.ProgramSpec, arguments: Sequence[messages.Argument]) -> None:
+    """Refuse arguments that a program was not compiled for.
+
+    Raises:
+        TypeError: names program and argument, what it must be and what it is.
+    """
+    if not program.signature:
+        return
+    if len(arguments) != len(program.signature):
+        raise TypeError(f"{program.name} takes {len(program.signature)} arguments, got {len(arguments)}")
+    for expected, argument in zip(program.signature, arguments, strict=True):
+        if isinstance(argument, messages.ScalarArgument):
+            found = messages.ArgumentSignature(expected.name, "scalar", ())
+        else:
+            found = messages.ArgumentSignature(expected.name, argument.dtype, argument.shape)
+        if found != expected:
+            raise TypeError(
+                f"{program.name}: {expected.name} must be {expected.dtype} {list(expected.shape)}, "
+                f"got {found.dtype} {list(found.shape)}"
+            )
+
+
 def _same(kept: Sequence[Argument], arguments: Sequence[Argument]) -> bool:
     """Whether a list holds the same objects; a scalar and an id may be equal numbers, so equal keys are not enough."""
     return all(

@@ -79,15 +79,25 @@ class StartFailed(msgspec.Struct, frozen=True, tag="start_failed"):
     error: str
 
 
-class ProgramSpec(msgspec.Struct, frozen=True):
-    """A program that ranks can run: `function` is `module:name`, called as `function(context, *arguments)`.
+class ArgumentSignature(msgspec.Struct, frozen=True):
+    """What one argument of a program must be: `dtype` is a numpy name, or `scalar`."""
 
-    `hid` is the content hash that STRACE records carry (16 hex digits).
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class ProgramSpec(msgspec.Struct, frozen=True):
+    """A program that ranks can run: the method `function` of what the setup made.
+
+    `hid` is the content hash that STRACE records carry (16 hex digits). Ranks refuse a dispatch whose arguments are
+    not those of `signature`; an empty one is not checked.
     """
 
     name: str
     function: str
     hid: str
+    signature: list[ArgumentSignature] = []
 
 
 class ServerSpec(msgspec.Struct, frozen=True):

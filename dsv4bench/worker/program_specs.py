@@ -1,15 +1,10 @@
-"""Names, entry points and content hashes of the DeepSeek-V4 programs. Imports no torch: the engine reads it."""
+"""Names and entry points of the DeepSeek-V4 programs. Imports no torch: the engine reads it."""
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
-
 import msgspec
 
-import dsv4bench
 from dsv4bench.model.config import ModelConfig
-from dsv4bench.worker.messages import ProgramSpec
 
 PREFILL = "deepseek_v4_prefill"
 MTP_PREFILL = "deepseek_v4_mtp_prefill"
@@ -18,7 +13,7 @@ DECODE_MTP_FUSED = "deepseek_v4_decode_mtp_fused"
 MTP_DECODE = "deepseek_v4_mtp_decode"
 
 # One implementation behind the three decode programs: K is the width of the drafts in the device state.
-_FUNCTIONS = {
+FUNCTIONS = {
     PREFILL: "prefill",
     MTP_PREFILL: "mtp_prefill",
     DECODE: "decode",
@@ -42,18 +37,3 @@ class ProgramsSetup(msgspec.Struct, frozen=True):
 def decode_program(speculative_tokens: int) -> str:
     """The decode program for K = 0..7 speculative tokens."""
     return (DECODE, DECODE_MTP_FUSED)[speculative_tokens] if speculative_tokens < 2 else MTP_DECODE
-
-
-def program_specs(config: ModelConfig) -> tuple[ProgramSpec, ...]:
-    """The programs, each with a hash of its name, the model and the source it is made of."""
-    source = hashlib.sha256(msgspec.json.encode(config))
-    package = Path(dsv4bench.__file__).parent
-    names = ("programs", "row_checks", "sampling", "task_args")
-    programs = (package / "worker" / f"{name}.py" for name in names)
-    for file in sorted([*package.glob("model/*.py"), *package.glob("cache/*.py"), *programs]):
-        source.update(file.read_bytes())
-    fingerprint = source.hexdigest()
-    return tuple(
-        ProgramSpec(name, function, hashlib.sha256(f"{name} {fingerprint}".encode()).hexdigest()[:16])
-        for name, function in _FUNCTIONS.items()
-    )

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dsv4bench.model.exchange import ExpertExchange
 from dsv4bench.tracing.strace import StraceEmitter
+from dsv4bench.worker.arguments import check_signature
 from dsv4bench.worker.arguments import decode as decode_arguments
 from dsv4bench.worker.board import Progress
 from dsv4bench.worker.fault_injection import emitter_for, enter_runner, leave_runner
@@ -141,7 +142,9 @@ class RankProcess:
         function = self._functions[dispatch.program]
         arguments = self._argument_lists.get(dispatch.arguments)
         if arguments is None:
-            arguments = [self._value(argument) for argument in decode_arguments(dispatch.arguments)]
+            decoded = decode_arguments(dispatch.arguments)
+            check_signature(self._specs[dispatch.program], decoded)
+            arguments = [self._value(argument) for argument in decoded]
             if len(self._argument_lists) >= _KEPT_LISTS:
                 self._argument_lists.clear()
             self._argument_lists[dispatch.arguments] = arguments
