@@ -180,6 +180,8 @@ def _run_summary(recording: Recording) -> RunSummary | None:
         error=manifest.error,
         expected_output_tokens=manifest.expected_output_tokens,
         faults=manifest.faults,
+        program_cache=manifest.program_cache,
+        restarts=manifest.restarts,
     )
 
 

@@ -25,6 +25,8 @@ class MtpFigures(msgspec.Struct, frozen=True):
     accepted: int
     committed: int
     """steps + accepted."""
+    prefills: int
+    """Each publishes one token; a preempted request has more than one."""
     discarded: int | None
     """Tokens committed beyond the requests' ends; None when a request does not say."""
     acceptance_rate: float | None
@@ -34,7 +36,7 @@ class MtpFigures(msgspec.Struct, frozen=True):
     impossible: list[str]
     """Requests whose counts cannot be: accepted more than proposed."""
     identity_broken: list[str]
-    """Requests for which 1 + steps + accepted is not output tokens + discarded tokens."""
+    """Requests for which prefills + steps + accepted is not output tokens + discarded tokens."""
 
 
 class RequestFigures(msgspec.Struct, frozen=True):
@@ -44,6 +46,8 @@ class RequestFigures(msgspec.Struct, frozen=True):
     requests: int
     failed: int
     output_tokens: int
+    failed_output_tokens: int
+    """Delivered to requests that failed: in no other figure."""
     ttft: Summary
     e2e: Summary
     tpot: Summary
@@ -107,6 +111,7 @@ def _measure(phase: Literal["measured", "warmup"], timings: Sequence[RequestTimi
         requests=len(timings),
         failed=len(timings) - len(good),
         output_tokens=output_tokens,
+        failed_output_tokens=sum(timing.output_tokens or 0 for timing in timings if timing.error is not None),
         ttft=summarize([a for timing in good if (a := _since_send(timing, timing.first_ns)) is not None]),
         e2e=summarize([a for timing in good if (a := _since_send(timing, timing.last_ns)) is not None]),
         tpot=summarize([duration / tokens for _, (duration, tokens) in tpots]),
@@ -182,6 +187,11 @@ def _effective_tpot(timings: Sequence[RequestTiming], elapsed_ns: int | None) ->
     return elapsed_ns / length if length else None
 
 
+def _prefills(timing: RequestTiming) -> int:
+    """Prefills that published a token: one, where a record does not say."""
+    return 1 if timing.prefills is None else timing.prefills
+
+
 def _mtp(timings: Sequence[RequestTiming]) -> MtpFigures | None:
     counted = [
         (timing, timing.steps, timing.proposed, timing.accepted)
@@ -205,6 +215,7 @@ def _mtp(timings: Sequence[RequestTiming]) -> MtpFigures | None:
         proposed=proposed,
         accepted=accepted,
         committed=steps + accepted,
+        prefills=sum(_prefills(timing) for timing, *_ in counted),
         discarded=None if None in discarded else sum(filter(None, discarded)),
         acceptance_rate=accepted / proposed if proposed and not impossible else None,
         acceptance_length=1 + accepted / steps if steps and not impossible else None,
@@ -214,6 +225,6 @@ def _mtp(timings: Sequence[RequestTiming]) -> MtpFigures | None:
             for timing, count, _, taken in counted
             if timing.output_tokens is not None
             and timing.discarded is not None
-            and 1 + count + taken != timing.output_tokens + timing.discarded
+            and _prefills(timing) + count + taken != timing.output_tokens + timing.discarded
         ],
     )

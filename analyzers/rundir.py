@@ -135,6 +135,10 @@ class Manifest(msgspec.Struct, frozen=True):
     timing: RunTiming
     error: str | None = None
     faults: list[str] = []
+    program_cache: dict[str, int] = {}
+    """Programs of the first start that came from the cache (`hits`) or were compiled (`misses`)."""
+    restarts: int = 0
+    """How often the engine went on with new ranks after a failure."""
     """Faults that were injected on request, each with the dispatch that it hit."""
 
     @property
@@ -161,7 +165,8 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     `token_times_ns[i]` is the arrival of `output_token_ids[i]`; tokens of one step share one arrival.
     `accepted` / `proposed` / `steps` are the MTP counts of this request: drafts accepted, drafts offered to
     verification, decode steps that carried the request and whose tokens were kept. `discarded` tokens were committed
-    by the last of those steps beyond the request's end, so that 1 + steps + accepted = output tokens + discarded.
+    by the last of those steps beyond the request's end. Each of `prefills` (one, and one more after every preemption)
+    publishes a token, so that prefills + steps + accepted = output tokens + discarded.
     """
 
     request_id: str
@@ -175,6 +180,8 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     proposed: int | None = None
     steps: int | None = None
     discarded: int | None = None
+    prefills: int | None = None
+    preemptions: int = 0
     prompt: str | None = None
     text: str | None = None
     error: str | None = None

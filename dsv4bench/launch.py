@@ -111,6 +111,8 @@ class Launcher:
         self._clocks = {"monotonic_ns": time.perf_counter_ns(), "wall_ns": time.time_ns()}
         self._host = host_facts()
         self._device_map: list[RankProcess] = []
+        self._program_cache: dict[str, int] = {}
+        self._restarts = 0
         self._sent: list[tuple[RequestHandle, Prompt, Phase]] = []
 
     def run(self) -> RunResult:
@@ -162,6 +164,7 @@ class Launcher:
             self._device_map = [
                 RankProcess(rank, pid, f"cpu:{rank}") for rank, pid in sorted(engine.worker.rank_pids.items())
             ]
+            self._program_cache = {"hits": engine.program_cache.hits, "misses": engine.program_cache.misses}
             self._write_manifest("running")
             engine.worker.tracing = False
             for batch in range(load.warmup_batches):
@@ -182,6 +185,7 @@ class Launcher:
         finally:
             self._observer.stage("stopping the ranks")
             engine.close(abort=not clean)
+            self._restarts = engine.progress().restarts
 
     def _run_batch(
         self,
@@ -267,6 +271,8 @@ class Launcher:
             timing=self._timing,
             error=_describe(error) if error is not None else None,
             faults=self._faults.describe(),
+            program_cache=self._program_cache,
+            restarts=self._restarts,
         )
         write_json_atomically(self._directory.manifest, manifest)
 
@@ -287,6 +293,8 @@ def engine_options(
         prefill_tokens=engine.prefill_tokens,
         exchange=engine.exchange,
         dispatch_timeout_s=engine.dispatch_timeout_s,
+        program_cache=cache_directory() / "programs",
+        max_restarts=engine.max_restarts,
         rank_logs=tuple(directory.rank_log(rank) for rank in range(engine.ranks)),
         server_log=directory.server_log,
     )
@@ -320,6 +328,8 @@ def _record(handle: RequestHandle, prompt: Prompt, phase: Phase) -> RequestRecor
         proposed=handle.proposed,
         steps=handle.steps,
         discarded=handle.discarded,
+        prefills=handle.prefills,
+        preemptions=handle.preemptions,
         prompt=prompt.text,
         text=text,
         error=_describe(handle.error) if handle.error is not None else None,

@@ -55,6 +55,8 @@ class EngineSection(_Section, frozen=True):
     """Most prompt tokens of a rank in one prefill step."""
     exchange: Literal["shared-memory", "torch-distributed"] = "shared-memory"
     dispatch_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    max_restarts: CountOrZero = 0
+    """How often the engine may go on with new ranks after a failure."""
 
 
 class LoadSection(_Section, frozen=True):

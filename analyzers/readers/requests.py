@@ -38,6 +38,7 @@ class RequestTiming:
     proposed: int | None = None
     steps: int | None = None
     discarded: int | None = None
+    prefills: int | None = None
     error: str | None = None
 
 
@@ -88,7 +89,7 @@ def _own(line: str) -> RequestTiming:
     times = record.token_times_ns
     if len(times) != len(record.output_token_ids):
         raise _BadRequestError(f"{len(record.output_token_ids)} output tokens but {len(times)} arrival times")
-    for count in (record.accepted, record.proposed, record.steps, record.discarded):
+    for count in (record.accepted, record.proposed, record.steps, record.discarded, record.prefills):
         if count is not None:
             _count(count)
     chunks = _grouped(times)
@@ -107,6 +108,7 @@ def _own(line: str) -> RequestTiming:
         proposed=record.proposed,
         steps=record.steps,
         discarded=record.discarded,
+        prefills=record.prefills,
         error=record.error,
     )
 

@@ -75,6 +75,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     """What the profile asks of the measured batch."""
     faults: list[str] = []
     """Faults that were injected on request."""
+    program_cache: dict[str, int] = {}
+    restarts: int = 0
 
 
 class RankNaming(msgspec.Struct, frozen=True):

@@ -22,7 +22,13 @@ def _run(report: Report) -> list[list[str]]:
     if report.run is not None:
         depth = UNAVAILABLE if report.run.depth is None else str(report.run.depth)
         what = f"{report.run.profile}: {report.run.status}, {report.run.ranks} ranks, depth {depth}"
+        if report.run.restarts:
+            what += f", {report.run.restarts} restarts"
         rows.append(["run", what, "run.json"])
+        if report.run.program_cache:
+            cached = report.run.program_cache
+            what = f"{cached.get('hits', 0)} hits, {cached.get('misses', 0)} misses"
+            rows.append(["program cache", what, "run.json"])
     decode = _decode_pipeline(report)
     if decode is not None:
         source = "serving trace" if decode.in_flight.pairs else "node.* records"
@@ -38,6 +44,8 @@ def _client(report: Report) -> list[list[str]]:
 def _request_rows(figures: RequestFigures, report: Report) -> list[list[str]]:
     expected = report.run.expected_output_tokens if report.run is not None else None
     tokens = f"{figures.output_tokens} of {expected}" if expected is not None else str(figures.output_tokens)
+    if figures.failed:
+        tokens += f", {figures.failed_output_tokens} more of {figures.failed} failed requests"
     tpot = f"per-request mean {number(figures.tpot.mean)} ms, token-weighted {number(figures.tpot_token_weighted_ns)} ms"
     step = (
         f"mean {number(figures.step_time.mean)} ms a step, {number(figures.tokens_per_step, 1)} tokens a step"
@@ -59,8 +67,9 @@ def _mtp_rows(mtp: MtpFigures, figures: RequestFigures) -> list[list[str]]:
     )
     identity = f"{mtp.committed} = {mtp.steps} steps + {mtp.accepted} accepted"
     if mtp.discarded is not None and mtp.requests == figures.requests:
-        # A request's first token comes from its prefill; its last step may commit more than it asked for.
-        prefill = f"{mtp.requests} from prefill"
+        # A request's first token comes from its prefill, and one more from each prefill after a preemption; its last
+        # step may commit more than it asked for.
+        prefill = f"{mtp.prefills} from prefill"
         identity += f"; emitted {figures.output_tokens} = {prefill} + {mtp.committed} committed - {mtp.discarded} discarded"
     return [["MTP drafts accepted", accepted, "requests"], ["MTP committed tokens", identity, "requests"]]
 
