@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 from dsv4bench.engine.engine import Engine, EngineOptions
@@ -34,7 +35,7 @@ def step_time_ms(options: EngineOptions, tokens: int) -> tuple[float, float]:
     finally:
         engine.close()
     events = [sorted(set(handle.token_times_ns)) for handle in handles]
-    gaps = [after - before for times in events for before, after in zip(times, times[1:], strict=False)]
+    gaps = [after - before for times in events for before, after in pairwise(times)]
     elapsed = max(times[-1] for times in events) - min(handle.send_ns for handle in handles)
     total = sum(len(handle.token_ids) for handle in handles)
     return statistics.median(gaps) / 1e6, total / (elapsed / 1e9)
@@ -77,7 +78,8 @@ def main() -> None:
         ratios = sorted(a / b for a, b in zip(values[first], values[second], strict=True))
         above = sum(ratio > 1 for ratio in ratios)
         print(
-            f"{name}: median {statistics.median(ratios):.3f}, {ratios[0]:.3f} to {ratios[-1]:.3f}, above 1 in {above} of {len(ratios)}"
+            f"{name}: median {statistics.median(ratios):.3f}, {ratios[0]:.3f} to {ratios[-1]:.3f}, "
+            f"above 1 in {above} of {len(ratios)}"
         )
 
 

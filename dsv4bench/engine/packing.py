@@ -56,6 +56,10 @@ class RequestChecks:
                     self._check_blocks(rank, row, request.blocks)
                     checked[row] = request.blocks
 
+    def forget(self) -> None:
+        """Check every row's blocks again."""
+        self._checked = [[None] * self._rows for _ in self._checked]
+
     def _check_blocks(self, rank: int, row: int, blocks: Blocks) -> None:
         for field, ids, width, pages in zip(GROUPS, blocks, self._widths, self._pages, strict=True):
             check_pages(rank, field, ids[None], np.array([len(ids)]), width, pages, [row])
@@ -87,9 +91,12 @@ def pack_decode(
     specs: DecodeArgs[ArraySpec],
     checks: RequestChecks,
     *,
+    ranks: Sequence[int] | None = None,
     fill_all: bool = False,
 ) -> None:
     """Write a step's inputs to the caller's arrays: the active rows, and zeros behind them if `fill_all`.
+
+    `ranks` names those whose rows are to be written, by default all.
 
     Raises:
         ValueError: an array has another shape, dtype or layout than `specs`, or a row is out of range; nothing was
@@ -98,7 +105,8 @@ def pack_decode(
     check_arrays(out, specs)
     checks.check(step.requests)
     out.step_id[0] = step.step_id
-    for rank, requests in enumerate(step.requests):
+    for rank in range(len(step.requests)) if ranks is None else ranks:
+        requests = step.requests[rank]
         count = len(requests)
         out.row_counts[rank] = count
         out.state_slots[rank, :count] = [request.state_slot for request in requests]

@@ -69,13 +69,13 @@ class ModelRunner:
         self._program = decode_program(speculative_tokens)
         self._speculative = speculative_tokens > 0
         ranks = worker.ranks
-        self._slots = [
+        self.slots = [
             DecodeSlot(
                 index, worker.alloc_host, layout, ranks, requests_per_rank, speculative_tokens + 1, pages
             )
             for index in range(SLOTS)
         ]
-        self.slot_pool = SlotPool(self._slots)
+        self.slot_pool = SlotPool(self.slots)
         self._prefill = PrefillBuffers(
             worker.alloc_host, layout, ranks, requests_per_rank, prefill_tokens, pages
         )
@@ -88,7 +88,7 @@ class ModelRunner:
         # The same objects for the life of the runner: what changes between steps is their content.
         self._decode_arguments: list[list[Argument]] = [
             [*values(slot.args), *values(slot.buffers.tables), *values(self._state), *values(self._pools)]
-            for slot in self._slots
+            for slot in self.slots
         ]
         self._override_row = np.empty(layout.max_model_len, np.int32)
         self._overridden: set[tuple[int, int]] = set()

@@ -9,8 +9,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dsv4bench.cache.layout import CacheLayout
-from dsv4bench.engine.metadata import Allocate, TableBuffers
+from dsv4bench.engine.metadata import Allocate, Blocks, TableBuffers
 from dsv4bench.engine.packing import RequestChecks, allocate_arrays, pack_decode
+from dsv4bench.engine.requests import ActiveRequest
 from dsv4bench.engine.steps import DecodeOutput, DecodeStep
 from dsv4bench.errors import EngineError
 from dsv4bench.worker.task_args import DecodeArgs, decode_specs
@@ -41,20 +42,45 @@ class DecodeSlot:
         self._specs = decode_specs(ranks, rows, step_tokens)
         self._checks = RequestChecks(layout, ranks, rows, pages)
         self.args: DecodeArgs[NDArray[Any]] = allocate_arrays(self._specs, allocate)
+        self._packed: list[list[tuple[ActiveRequest, Blocks]]] = [[] for _ in range(ranks)]
         # No step has this id: a rank that never wrote its echo cannot pass for one that ran step 0.
         self._step_id = -1
         self.args.echoed_step_ids.fill(-1)
 
     def pack(self, step: DecodeStep) -> None:
-        """Fill the active prefix of every input for `step`.
+        """Fill the active prefix of every input for `step`; ranks whose rows are those of the slot's last step keep them.
 
         Raises:
             ValueError: a row of the step is out of range; nothing was written.
         """
-        pack_decode(step, self.args, self._specs, self._checks)
-        for rank, requests in enumerate(step.requests):
-            self.buffers.update(rank, requests)
+        changed = [rank for rank, requests in enumerate(step.requests) if not self._holds(rank, requests)]
+        if changed or len(step.requests) != len(self._packed):
+            pack_decode(step, self.args, self._specs, self._checks, ranks=changed)
+            for rank in changed:
+                self.buffers.update(rank, step.requests[rank])
+                self._packed[rank] = [(request, request.blocks) for request in step.requests[rank]]
+        self.args.step_id[0] = step.step_id
         self._step_id = step.step_id
+
+    def forget_rows(self) -> None:
+        """Drop what is known of the slot's rows: the next step checks and writes all of them."""
+        self._packed = [[] for _ in self._packed]
+        self._checks.forget()
+
+    def forget(self) -> None:
+        """Drop what is known of the slot's content: the next step fills and builds everything."""
+        self.forget_rows()
+        self.buffers.forget()
+
+    def _holds(self, rank: int, requests: Sequence[ActiveRequest]) -> bool:
+        """Whether the rank's rows are these, with these blocks: `ActiveRequest.blocks` is replaced when they change."""
+        packed = self._packed[rank]
+        if len(packed) != len(requests):
+            return False
+        for request, (before, blocks) in zip(requests, packed, strict=True):
+            if request is not before or request.blocks is not blocks:
+                return False
+        return True
 
     def read(self) -> DecodeOutput:
         """Copy the outputs, so that the slot can be used again.
