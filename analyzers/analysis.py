@@ -106,6 +106,7 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         lifecycle=LifecycleFigures(
             pairs=len(lifecycle.steps),
             faults=lifecycle.faults,
+            failed=len(lifecycle.failed),
             edges=lifecycle.edges,
             cross_process=lifecycle.cross_process,
             declared_depth=depth,

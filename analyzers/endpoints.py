@@ -43,6 +43,8 @@ class Endpoint:
     enclosing_step_id: int
     """The step_id of the dispatch_decode / reclaim_decode span around it on its lane."""
     slot: int
+    failed: bool = False
+    """Whether the trace says that the dispatch failed: its wait ended with an error."""
 
     @property
     def process(self) -> tuple[str, int | str | None]:
@@ -98,6 +100,7 @@ def find_endpoints(spans: SpanTable) -> list[Endpoint]:
             step_id=int(spans.step_id[row]),
             enclosing_step_id=enclosing.step_around(row),
             slot=int(spans.slot[row]),
+            failed=spans.args(row).get("failed") is True,
         )
         for row in rows
     ]

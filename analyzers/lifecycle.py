@@ -103,6 +103,8 @@ class Lifecycle:
     """All lifecycles of a serving trace. `steps` are the valid ones, in order of submission."""
 
     steps: list[Step] = field(default_factory=list)
+    failed: list[Step] = field(default_factory=list)
+    """Pairs of dispatches that ended with an error: when they did says nothing about how long a step takes."""
     faults: list[Fault] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     cross_process: list[CrossProcessPair] = field(default_factory=list)
@@ -285,6 +287,9 @@ def _accept(submit: Endpoint, wait: Endpoint, paired_by: PairedBy, result: Lifec
             result.faults.append(Fault("negative_duration", submit.callable, detail, spans))
             return
     early = submit.interval.end_ns - wait.interval.start_ns
+    if early <= 0 and wait.failed:
+        result.failed.append(Step(submit.callable, submit, wait, paired_by))
+        return
     if early <= 0:
         result.steps.append(Step(submit.callable, submit, wait, paired_by))
         return

@@ -116,6 +116,8 @@ class LifecycleFigures(msgspec.Struct, frozen=True):
     """Pairs, faults, and what the edges of the window cut."""
 
     pairs: int
+    failed: int
+    """Pairs of dispatches that ended with an error: in no latency."""
     faults: list[Fault]
     edges: list[Edge]
     cross_process: list[CrossProcessPair]

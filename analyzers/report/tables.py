@@ -270,6 +270,8 @@ def _lifecycle_tables(report: Report) -> list[Table]:
     if not lifecycle.pairs and not lifecycle.faults and not lifecycle.edges:
         return []
     rows = [["valid pairs", str(lifecycle.pairs)], ["faults", str(len(lifecycle.faults))]]
+    if lifecycle.failed:
+        rows.append(["failed dispatches", str(lifecycle.failed)])
     for kind in ("open_at_start", "open_at_end"):
         rows.append([f"edge: {kind}", str(sum(edge.kind == kind for edge in lifecycle.edges))])
     depth = UNAVAILABLE if lifecycle.declared_depth is None else str(lifecycle.declared_depth)

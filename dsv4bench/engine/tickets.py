@@ -69,8 +69,12 @@ class Ticket:
                 try:
                     with self._recorder.span(
                         f"{self._program}.worker_wait", "kernel", level="kernel", **self._span_args
-                    ):
-                        self._handle.result()
+                    ) as span:
+                        try:
+                            self._handle.result()
+                        except BaseException:
+                            span.args["failed"] = True
+                            raise
                 except BaseException as error:  # noqa: BLE001 - kept for every waiter, raised below
                     self._error = error
                 try:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+from analyzers.analysis import analyze
 from analyzers.lifecycle import Lifecycle, check_lifecycles
 from analyzers.pipeline import check_preparation, measure_pipeline
 from analyzers.rounds import match_rounds
@@ -295,3 +299,20 @@ def test_steps_with_a_fault_between_them_are_no_neighbours() -> None:
 def test_an_empty_trace_has_no_lifecycles() -> None:
     lifecycle = check_lifecycles(empty_table(), empty_table())
     assert (lifecycle.steps, lifecycle.faults, lifecycle.edges) == ([], [], [])
+
+
+def test_a_failed_dispatch_is_paired_and_in_no_latency(tmp_path: Path) -> None:
+    events = [
+        {"ph": "X", "name": SUBMIT, "pid": 1, "tid": 1, "ts": 0, "dur": 1, "args": {"dispatch_id": 1}},
+        {"ph": "X", "name": WAIT, "pid": 1, "tid": 2, "ts": 5, "dur": 5, "args": {"dispatch_id": 1}},
+        {"ph": "X", "name": SUBMIT, "pid": 1, "tid": 1, "ts": 10, "dur": 1, "args": {"dispatch_id": 2}},
+        {
+            "ph": "X", "name": WAIT, "pid": 1, "tid": 2, "ts": 20, "dur": 9000,
+            "args": {"dispatch_id": 2, "failed": True},
+        },
+    ]  # fmt: skip
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(events))
+    report = analyze([path])
+    assert (report.lifecycle.pairs, report.lifecycle.failed, report.lifecycle.faults) == (1, 1, [])
+    assert [(figures.latency.n, figures.latency.max) for figures in report.steps] == [(1, 10_000)]
