@@ -54,7 +54,7 @@ class DecodeSlot:
             ValueError: a row of the step is out of range; nothing was written.
         """
         changed = [rank for rank, requests in enumerate(step.requests) if not self._holds(rank, requests)]
-        if changed or len(step.requests) != len(self._packed):
+        if changed:
             pack_decode(step, self.args, self._specs, self._checks, ranks=changed)
             for rank in changed:
                 self.buffers.update(rank, step.requests[rank])
@@ -74,6 +74,8 @@ class DecodeSlot:
 
     def _holds(self, rank: int, requests: Sequence[ActiveRequest]) -> bool:
         """Whether the rank's rows are these, with these blocks: `ActiveRequest.blocks` is replaced when they change."""
+        if rank >= len(self._packed):
+            return False
         packed = self._packed[rank]
         if len(packed) != len(requests):
             return False
