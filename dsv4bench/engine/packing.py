@@ -19,7 +19,8 @@ from dsv4bench.worker.task_args import ArraySpec, DecodeArgs, values
 class RequestChecks:
     """Range checks of the requests that become local rows.
 
-    The blocks of a row are checked once: `ActiveRequest.blocks` is replaced whenever they change.
+    The pages of a row are checked once: `ActiveRequest.blocks`, and in it the array of each group whose pages changed,
+    is replaced and never written to.
     """
 
     def __init__(
@@ -53,16 +54,18 @@ class RequestChecks:
             checked = self._checked[rank]
             for row, request in enumerate(of_rank):
                 if checked[row] is not request.blocks:
-                    self._check_blocks(rank, row, request.blocks)
+                    self._check_blocks(rank, row, request.blocks, checked[row])
                     checked[row] = request.blocks
 
     def forget(self) -> None:
         """Check every row's blocks again."""
         self._checked = [[None] * self._rows for _ in self._checked]
 
-    def _check_blocks(self, rank: int, row: int, blocks: Blocks) -> None:
-        for field, ids, width, pages in zip(GROUPS, blocks, self._widths, self._pages, strict=True):
-            check_pages(rank, field, ids[None], np.array([len(ids)]), width, pages, [row])
+    def _check_blocks(self, rank: int, row: int, blocks: Blocks, known: Blocks | None) -> None:
+        for group, (field, ids) in enumerate(zip(GROUPS, blocks, strict=True)):
+            if known is None or known[group] is not ids:
+                count, width, pages = np.array([len(ids)]), self._widths[group], self._pages[group]
+                check_pages(rank, field, ids[None], count, width, pages, [row])
 
 
 def allocate_arrays(specs: Any, allocate: Allocate) -> Any:

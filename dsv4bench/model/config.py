@@ -161,7 +161,7 @@ PRESETS: dict[str, ModelConfig] = {
         index_topk=4,
         rope_scaling=RopeScaling(original_max_position_embeddings=64),
     ),
-    "tiny": msgspec.structs.replace(_TEST_A, vocab_size=129280),
+    "tiny": msgspec.structs.replace(_TEST_A, vocab_size=129280, max_position_embeddings=16384),
     "flash": ModelConfig(
         hidden_size=4096,
         moe_intermediate_size=2048,
@@ -191,7 +191,8 @@ PRESETS: dict[str, ModelConfig] = {
         compress_ratios=(128, 128, *(4, 128) * 29, 4, 0),
     ),
 }
-"""`test-a`, `test-b`: spec 1; `tiny`: `test-a` with the real vocabulary; `flash`, `pro`: as released."""
+"""`test-a`, `test-b`: spec 1; `tiny`: `test-a` with the real vocabulary and room for the longest
+prompts (8192 tokens); `flash`, `pro`: as released."""
 
 
 def preset(name: str) -> ModelConfig:

@@ -6,6 +6,7 @@ its call in `engine.runner` passes them.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from dsv4bench.worker.task_args import (
 
 def setup(argument: bytes) -> Callable[[RankContext], DeepSeekPrograms]:
     """Map the checkpoint once for all ranks; returns what makes one rank's programs."""
+    _keep_freed_memory()
     settings = msgspec.msgpack.decode(argument, type=ProgramsSetup)
     weights = load_weights(Path(settings.checkpoint))
 
@@ -46,6 +48,18 @@ def setup(argument: bytes) -> Callable[[RankContext], DeepSeekPrograms]:
         return DeepSeekPrograms(context, settings.config, weights)
 
     return make
+
+
+def _keep_freed_memory() -> None:
+    """Let this process and its forks keep memory that tensors give back, as a device's caching allocator does.
+
+    By default glibc returns large blocks to the kernel at once, and every step pays for thousands of page faults.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+        libc.mallopt(trim_threshold, 1 << 30)
+        libc.mallopt(mmap_threshold, 32 << 20)  # the most that glibc takes
 
 
 class DeepSeekPrograms:

@@ -206,6 +206,14 @@ def test_longer_than_every_ring(weights_of, tokens_of, paged):
     assert_same(paged(preset("test-b"), weights_of("test-b"), length=700).run(tokens, 128), want)
 
 
+def test_two_thousand_tokens(weights_of, tokens_of, paged):
+    """Hundreds of compressed entries, and rings that turn several times, over chunks of any size."""
+    tokens = tokens_of("test-b", 2100)
+    want = Oracle(preset("test-b"), weights_of("test-b")).logits(tokens)
+    for chunk in (128, 50):
+        assert_same(paged(preset("test-b"), weights_of("test-b"), length=2100).run(tokens, chunk), want)
+
+
 def test_ragged_batch(weights_of, tokens_of, paged):
     """Sequences of different lengths share calls: a prefill tile of three, then decode rows S = 1, 2 and 4."""
     name, lengths, steps = "test-b", (5, 33, 61), (1, 2, 4)

@@ -21,9 +21,11 @@ def test_released_models_have_their_layers(name, layers, csa, hca):
     assert (len(config.layers_of(CSA)), len(config.layers_of(HCA))) == (csa, hca)
 
 
-def test_tiny_is_test_a_with_the_real_vocabulary():
-    assert msgspec.structs.replace(preset("tiny"), vocab_size=512) == preset("test-a")
-    assert preset("tiny").vocab_size == 129280
+def test_tiny_is_test_a_with_the_real_vocabulary_and_room_for_long_prompts():
+    tiny = preset("tiny")
+    assert (tiny.vocab_size, tiny.max_position_embeddings) == (129280, 16384)
+    small = msgspec.structs.replace(tiny, vocab_size=512, max_position_embeddings=4096)
+    assert small == preset("test-a")
 
 
 @pytest.mark.parametrize("name", PRESETS)

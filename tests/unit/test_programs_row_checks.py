@@ -112,6 +112,15 @@ def test_packers_refuse_more_rows_than_there_are():
         buffers.pack(PrefillStep(0, ((PrefillChunk(request(0), 2, 2),),)))
 
 
+def test_packers_check_the_pages_that_a_row_gains():
+    slot = DecodeSlot(0, np.zeros, LAYOUT, 1, ROWS, step_tokens=1)
+    grown = request(0)
+    slot.pack(DecodeStep(0, ((grown,),)))
+    grown.blocks = (*grown.blocks[:6], np.append(grown.blocks[6][:-1], 130).astype(np.int32))
+    with pytest.raises(ValueError, match=r"^rank 0, row 0: csa_inner_state is 130, must be in 0\.\.129$"):
+        slot.pack(DecodeStep(2, ((grown,),)))
+
+
 @pytest.mark.parametrize(
     ("field", "array", "message"),
     [
