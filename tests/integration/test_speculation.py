@@ -139,7 +139,6 @@ def test_rejections_on_boundaries_leave_no_trace(checkpoints, boundary_greedy, b
             drafts(prompt, tokens, wrong, CONFIG.vocab_size)
             for prompt, tokens in zip(prompts, expected, strict=True)
         ],
-        requests_per_rank=3,
         max_model_len=600,
         speculative_tokens=speculative_tokens,
     )
