@@ -250,23 +250,21 @@ def test_growth_takes_no_more_than_it_needs_when_pages_are_few():
     groups = tuple(
         GroupLayout(group, 1, 2 if group is CacheGroup.CMP_C4 else 8, 1, 1, None, 64) for group in CacheGroup
     )
-    pages = [8] * 7
-    pages[CacheGroup.CMP_C4] = 8
-    engine = Scheduler(CacheLayout(256, 1, groups), 1, 2, 64, 0, eos_token_id=1, pages=pages)
-    add(engine, "a", prompt=4, tokens=2)
-    add(engine, "b", prompt=6, tokens=2)
-    prefill = engine.schedule()
-    a, b = (chunk.request for chunk in prefill.chunks[0])
-    assert (len(a.blocks[CacheGroup.CMP_C4]), a.capacity) == (4, 8)
-    # b needs 7 positions and gets a whole 8, the last there are.
-    assert (len(b.blocks[CacheGroup.CMP_C4]), b.capacity) == (4, 8)
-    engine = Scheduler(CacheLayout(256, 1, groups), 1, 2, 64, 0, eos_token_id=1, pages=[8, 8, 7, 8, 8, 8, 8])
-    add(engine, "a", prompt=4, tokens=2)
-    add(engine, "b", prompt=5, tokens=2)
-    prefill = engine.schedule()
-    a, b = (chunk.request for chunk in prefill.chunks[0])
-    assert (len(a.blocks[CacheGroup.CMP_C4]), a.capacity) == (4, 8)
-    assert (len(b.blocks[CacheGroup.CMP_C4]), b.capacity) == (3, 6)
+    layout = CacheLayout(256, 1, groups)
+
+    def admitted(pages_of_c4, prompt_of_b):
+        pages = [8] * 7
+        pages[CacheGroup.CMP_C4] = pages_of_c4
+        engine = Scheduler(layout, 1, 2, 64, 0, eos_token_id=1, pages=pages)
+        add(engine, "a", prompt=4, tokens=2)
+        add(engine, "b", prompt=prompt_of_b, tokens=2)
+        requests = [chunk.request for chunk in engine.schedule().chunks[0]]
+        return [(len(request.blocks[CacheGroup.CMP_C4]), request.capacity) for request in requests]
+
+    # A prompt of n and the first step need n + 1 positions; a gets a whole 8 each time.
+    assert admitted(8, 5) == [(4, 8), (4, 8)]
+    assert admitted(7, 5) == [(4, 8), (3, 6)]
+    assert admitted(7, 6) == [(4, 8)]
 
 
 def test_the_latest_arrival_gives_way_and_starts_again_from_what_it_published():

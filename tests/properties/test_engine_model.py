@@ -1,0 +1,406 @@
+"""The engine's bookkeeping against a sequential model: whatever happens in whatever order, the same tokens.
+
+The scheduler with its pages, state slots and generations, the ping-pong slots, their block tables and the tickets run
+on a fake device, which runs behind the host by a drawn distance. Times are small integers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dsv4bench.cache.layout import CacheGroup
+from dsv4bench.engine.metadata import TableBuffers
+from dsv4bench.engine.reach import reachable_headroom
+from dsv4bench.engine.requests import Request, RequestHandle
+from dsv4bench.engine.scheduler import Scheduler
+from dsv4bench.engine.slots import SLOTS, SlotPool
+from dsv4bench.engine.steps import DecodeOutput, DecodeStep, Outcome, PrefillOutput, Step
+from dsv4bench.engine.tickets import Ticket
+from dsv4bench.errors import EngineError, UsageError
+from dsv4bench.tracing.recorder import NullRecorder
+from dsv4bench.worker.handle import DispatchHandle
+from tests.properties.fake_device import EOS, FakeRank, Row, layout_for, next_token
+
+LONGEST_PROMPT, LONGEST_OUTPUT = 14, 14
+NAMES = st.sampled_from("abcdef")
+REQUESTS = st.builds(
+    Request,
+    NAMES,
+    st.lists(st.integers(2, 5), min_size=1, max_size=LONGEST_PROMPT),
+    st.sampled_from((LONGEST_OUTPUT, LONGEST_OUTPUT, 8, 3, 2, 1)),
+    st.sampled_from((True, True, False)),
+)
+
+
+def sequential(request: Request) -> tuple[list[int], str]:
+    """Tokens and finish reason of a request by itself."""
+    tokens = list(request.prompt_token_ids)
+    output: list[int] = []
+    while len(output) < request.max_tokens:
+        output.append(next_token(tokens + output))
+        if output[-1] == EOS and not request.ignore_eos:
+            return output, "stop"
+    return output, "length"
+
+
+@dataclass
+class Dispatch:
+    """A step on its way: the rows it was packed with, once it was, and what came of it."""
+
+    step: Step
+    handle: DispatchHandle
+    rows: list[list[Row]] | None = None
+    output: DecodeOutput | PrefillOutput | None = None
+    ticket: Ticket | None = None
+    error: BaseException | None = None
+
+
+class FakeWorker:
+    """Counts what is freed; `refuse` makes the next submission fail."""
+
+    def __init__(self) -> None:
+        self.freed: Counter[int] = Counter()
+        self.refuse = False
+
+    def submit(self, program, arguments, *, slot_id, generation):
+        if self.refuse:
+            self.refuse = False
+            raise EngineError("not submitted")
+        return arguments[0].handle
+
+    def free_tensor(self, tensor):
+        self.freed[tensor] += 1
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """Rules are what may happen at any time; invariants hold between any two of them."""
+
+    @initialize(
+        ranks=st.integers(1, 2),
+        seats=st.integers(1, 3),
+        depth=st.integers(1, 2),
+        speculative=st.integers(0, 3),
+        prefill_tokens=st.integers(3, 12),
+        spare=st.lists(st.sampled_from((0, 0, 1, 2, 3, 5, 8, 12)), min_size=7, max_size=7),
+        short=st.sampled_from((0, 0, 0, 1)),
+        luck=st.integers(0, 10),
+        late=st.booleans(),
+    )
+    def start(self, ranks, seats, depth, speculative, prefill_tokens, spare, short, luck, late):
+        layout = layout_for(LONGEST_PROMPT + LONGEST_OUTPUT + reachable_headroom(speculative))
+        self.layout, self.speculative, self.depth, self.seats, self.late = (
+            layout,
+            speculative,
+            depth,
+            seats,
+            late,
+        )
+        # Enough for one request of full length, or a page short of it, and some more.
+        full = layout.blocks_for(layout.max_model_len)
+        self.pages = [count + extra - short for count, extra in zip(full, spare, strict=True)]
+        self.scheduler = Scheduler(layout, ranks, seats, prefill_tokens, speculative, EOS, self.pages)
+        self.devices = [
+            FakeRank(self.pages, seats, speculative, lambda life, at: (7 * life + 13 * at) % 10 < luck)
+            for _ in range(ranks)
+        ]
+        self.tables = [TableBuffers(np.zeros, layout, ranks, seats) for _ in range(SLOTS + 1)]
+        self.slots = SlotPool([SimpleNamespace(generation=0) for _ in range(SLOTS)])
+        self.worker = FakeWorker()
+        self.handles: list[RequestHandle] = []
+        self.expected: list[tuple[list[int], str]] = []
+        self.in_flight: list[Dispatch] = []
+        self.lives: dict[tuple[int, int, int], object] = {}
+        self.uploads = self.clock = self.steps = 0
+        self.fault: tuple[int, str] | None = None
+        self.failed = False
+
+    # What clients do
+
+    @rule(requests=st.lists(REQUESTS, min_size=1, max_size=4))
+    def arrive(self, requests):
+        for request in requests:
+            self._arrive(request)
+
+    def _arrive(self, request):
+        prompt, tokens = request.prompt_token_ids, request.max_tokens
+        handle = RequestHandle(request, self.clock)
+        positions = len(prompt) + tokens + 3 * self.speculative + 3
+        needed = [
+            -(-positions // group.tokens_per_page)
+            if group.ring_blocks is None
+            else min(group.ring_blocks, -(-positions // group.tokens_per_page))
+            for group in self.layout.groups
+        ]
+        if all(count <= pages for count, pages in zip(needed, self.pages, strict=True)):
+            self.scheduler.add(handle)
+            self.handles.append(handle)
+            self.expected.append(sequential(request))
+        else:
+            with pytest.raises(UsageError, match="pages of group"):
+                self.scheduler.add(handle)
+
+    @rule(name=NAMES)
+    def cancel(self, name):
+        running = [
+            handle
+            for handle in self.handles
+            if handle.request.request_id == name and handle.finish_reason is None
+        ]
+        self.scheduler.cancel(name)
+        if running:
+            assert running.pop().finish_reason == "cancelled"
+        assert all(handle.finish_reason is None for handle in running)
+
+    # What the engine does
+
+    @rule(uploads=st.integers(0, 2))
+    def fill(self, uploads=0):
+        """The command lane, to the declared depth."""
+        while len(self.in_flight) < self.depth and not self.failed:
+            before = [handle.preemptions for handle in self.handles]
+            step = self.scheduler.schedule()
+            self._check_preemptions(before)
+            if step is None:
+                assert self.in_flight or self.scheduler.idle, "deadlock"
+                return
+            self._check_step(step)
+            self._submit(step, uploads)
+
+    @precondition(lambda self: self.in_flight)
+    @rule()
+    def run_device(self):
+        """The device completes its oldest dispatch before the host asks for it."""
+        self._execute(next((d for d in self.in_flight if not d.handle.done()), self.in_flight[0]))
+
+    @precondition(lambda self: self.in_flight)
+    @rule()
+    def reclaim(self):
+        """The output lane, and the engine's thread behind it."""
+        dispatch = self.in_flight.pop(0)
+        self._execute(dispatch)
+        error = dispatch.error
+        if dispatch.ticket is not None:
+            for _ in range(2):
+                try:
+                    dispatch.ticket.wait()
+                except EngineError as raised:
+                    error = raised
+        if isinstance(dispatch.step, DecodeStep):
+            self.slots.release(dispatch.step)
+        self.clock += 1
+        if error is None and dispatch.output is not None:
+            self.scheduler.process(Outcome(dispatch.step, dispatch.output), self.clock)
+        else:
+            self.scheduler.abandon(dispatch.step)
+            self.scheduler.end_all("error", error)
+            self.failed = True
+        # Steps behind a failed one are drained before new ones are formed.
+        self.failed = self.failed and bool(self.in_flight)
+
+    @rule(rounds=st.integers(1, 12))
+    def go_on(self, rounds):
+        for _ in range(rounds):
+            self.fill()
+            if self.in_flight:
+                self.reclaim()
+
+    @precondition(lambda self: self.fault is None)
+    @rule(fault=st.sampled_from(("submit", "device")), ahead=st.integers(1, 200))
+    def fail_later(self, fault, ahead):
+        self.fault = (self.steps + ahead, fault)
+
+    # What must hold
+
+    @invariant()
+    def pages_slots_and_places_are_in_order(self):
+        for seats in self.scheduler._seats:
+            held = [request.state_slot for request in seats.holders]
+            assert len(set(held)) == len(held) == self.seats - seats._state_slots.available
+            for group in CacheGroup:
+                owned = [page for request in seats.holders for page in request.blocks[group].tolist()]
+                assert len(set(owned)) == len(owned)
+                assert len(owned) + seats._allocator.free[group] == self.pages[group]
+        waiting = [handle.arrival for handle in self.scheduler._waiting]
+        assert waiting == sorted(waiting)
+        for dispatch in self.in_flight:
+            for request in _requests(dispatch.step):
+                assert any(request is holder for holder in self.scheduler._seats[request.rank].holders)
+
+    @invariant()
+    def what_was_published_is_right(self):
+        for handle, (tokens, reason) in zip(self.handles, self.expected, strict=True):
+            assert handle.token_ids == tokens[: len(handle.token_ids)]
+            assert handle.token_times_ns == sorted(handle.token_times_ns)
+            assert len(handle.token_times_ns) == len(handle.token_ids)
+            committed = len(handle.token_ids) + handle.discarded
+            assert handle.prefills + handle.steps + handle.accepted == committed
+            assert handle.proposed == handle.steps * self.speculative
+            assert handle.prefills <= handle.preemptions + 1
+            if handle.finish_reason in ("length", "stop"):
+                assert (handle.token_ids, handle.finish_reason) == (tokens, reason)
+            else:
+                assert handle.discarded == 0
+
+    def teardown(self):
+        """Everything ends, and everything comes back."""
+        rounds = 0
+        while self.in_flight or not self.scheduler.idle:
+            self.go_on(1)
+            rounds += 1
+            assert rounds < 3000, "no progress"
+            self.pages_slots_and_places_are_in_order()
+        self.what_was_published_is_right()
+        assert all(handle.finish_reason is not None for handle in self.handles)
+        for seats in self.scheduler._seats:
+            assert list(seats._allocator.free) == self.pages
+            assert seats._state_slots.available == self.seats
+        assert self.slots._holder == [None] * SLOTS
+        assert self.worker.freed == Counter(range(self.uploads))
+
+    # The lanes, in one thread
+
+    def _submit(self, step, uploads):
+        dispatch = Dispatch(step, DispatchHandle(self.steps, "step"))
+        self.steps += 1
+        self.in_flight.append(dispatch)
+        if isinstance(step, DecodeStep):
+            assert self.slots._holder[step.slot] is None, "taking the slot would wait for ever"
+            self.slots.take(step)
+        if not self.late:
+            self._pack(dispatch)
+        fault = None
+        if self.fault and self.fault[0] <= self.steps:
+            fault, self.fault = self.fault[1], None
+        if any(other.error for other in self.in_flight):
+            dispatch.error = EngineError("behind a failure")
+        elif isinstance(step, DecodeStep):
+            self.worker.refuse = fault == "submit"
+            names = range(self.uploads, self.uploads + uploads)
+            self.uploads += uploads
+            try:
+                dispatch.ticket = Ticket.submit(
+                    self.worker,
+                    "decode",
+                    [dispatch],
+                    NullRecorder(),
+                    {},
+                    slot_id=step.slot,
+                    generation=0,
+                    uploads=names,
+                )
+            except EngineError as error:
+                dispatch.error = error
+        if fault == "device" or (fault and not isinstance(step, DecodeStep)):
+            dispatch.error = EngineError("rank 1 raised")
+        if dispatch.error:
+            self._execute(dispatch)
+
+    def _execute(self, dispatch):
+        """Complete every dispatch up to this one, in order."""
+        for earlier in self.in_flight[: self.in_flight.index(dispatch)] if dispatch in self.in_flight else ():
+            self._execute(earlier)
+        if dispatch.handle.done():
+            return
+        if dispatch.rows is None:
+            self._pack(dispatch)
+        if dispatch.error is None:
+            self._check_pages(dispatch)
+            dispatch.output = self._run(dispatch)
+        dispatch.handle.complete(dispatch.error)
+
+    def _pack(self, dispatch):
+        step = dispatch.step
+        buffers = self.tables[step.slot if isinstance(step, DecodeStep) else SLOTS]
+        dispatch.rows = []
+        for rank, requests in enumerate(_by_rank(step)):
+            buffers.update(rank, requests)
+            groups = [value[rank] for value in vars(buffers.tables).values()]
+            *tables, counts = groups
+            dispatch.rows.append(
+                [
+                    Row(
+                        request.state_slot,
+                        request.generation,
+                        tuple(
+                            table[row, :count].copy()
+                            for table, count in zip(tables, counts[row], strict=True)
+                        ),
+                    )
+                    for row, request in enumerate(requests)
+                ]
+            )
+
+    def _run(self, dispatch):
+        step, ranks = dispatch.step, len(self.devices)
+        sampled = np.full((ranks, self.seats, self.speculative + 1), -1, np.int32)
+        counts = np.zeros((ranks, self.seats), np.int32)
+        for rank, (device, rows) in enumerate(zip(self.devices, dispatch.rows, strict=True)):
+            for index, row in enumerate(rows):
+                if isinstance(step, DecodeStep):
+                    committed = device.decode(row)
+                    assert committed, "a step met a state slot of another generation"
+                    sampled[rank, index, : len(committed)] = committed
+                    counts[rank, index] = len(committed)
+                else:
+                    chunk = step.chunks[rank][index]
+                    tokens = chunk.request.prompt_token_ids[chunk.start : chunk.start + chunk.count]
+                    sampled[rank, index, 0] = device.prefill(
+                        row, tokens, chunk.start, terminal=chunk.terminal
+                    )
+        return (
+            DecodeOutput(sampled, counts) if isinstance(step, DecodeStep) else PrefillOutput(sampled[:, :, 0])
+        )
+
+    def _check_pages(self, dispatch):
+        for requests, rows in zip(_by_rank(dispatch.step), dispatch.rows, strict=True):
+            for request, row in zip(requests, rows, strict=True):
+                assert any(request is holder for holder in self.scheduler._seats[request.rank].holders)
+                for ids, table in zip(request.blocks, row.tables, strict=True):
+                    assert set(table.tolist()) <= set(ids.tolist())
+
+    def _check_step(self, step):
+        for rank, requests in enumerate(_by_rank(step)):
+            assert len(requests) <= self.seats
+            for request in requests:
+                assert request.live
+                assert request.decoding == isinstance(step, DecodeStep)
+                assert request.rank == rank == request.handle.rank
+                life = (rank, request.state_slot, request.generation)
+                assert self.lives.setdefault(life, request) is request
+
+    def _check_preemptions(self, before):
+        victims = [
+            handle for handle, count in zip(self.handles, before, strict=False) if handle.preemptions != count
+        ]
+        for victim in victims:
+            assert victim in self.scheduler._waiting, "admitted again by the pass that preempted it"
+            assert all(
+                request.handle.arrival < victim.arrival for request in self.scheduler._seats[victim.rank].live
+            ), "not the latest arrival"
+
+
+def _by_rank(step):
+    if isinstance(step, DecodeStep):
+        return step.requests
+    return [[chunk.request for chunk in chunks] for chunks in step.chunks]
+
+
+def _requests(step):
+    return [request for requests in _by_rank(step) for request in requests]
+
+
+TestEngineModel = EngineMachine.TestCase
+TestEngineModel.settings = settings(
+    max_examples=300,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
