@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,6 +18,7 @@ from dsv4bench.engine.steps import DecodeOutput, DecodeStep, PrefillOutput, Pref
 from dsv4bench.engine.tickets import Ticket
 from dsv4bench.model.config import ModelConfig
 from dsv4bench.tracing.recorder import Recorder
+from dsv4bench.tracing.settings import Level
 from dsv4bench.worker.program_specs import MTP_PREFILL, PREFILL, decode_program
 from dsv4bench.worker.protocol import Argument, StackedDeviceTensor, Worker
 from dsv4bench.worker.signatures import pool_specs, state_specs
@@ -26,6 +28,31 @@ from dsv4bench.worker.task_args import (
     Pools,
     values,
 )
+
+# Span names of formats.md, section 2: (name, category, level), from the outermost inwards.
+_Spans = tuple[tuple[str, str, Level], ...]
+_PREPARE: _Spans = (
+    ("WorkerProcess.prepare_decode", "worker", "e2e"),
+    ("PyptoExecutor.prepare_decode", "executor", "e2e"),
+    ("DeepSeekV4ModelRunner.decode.prepare_early", "executor", "verbose"),
+)
+_DISPATCH: _Spans = (
+    ("WorkerProcess.dispatch_decode", "worker", "e2e"),
+    ("PyptoExecutor.dispatch_prepared_decode", "executor", "e2e"),
+    ("DeepSeekV4ModelRunner.decode.l3_dispatch", "executor", "verbose"),
+)
+_RECLAIM: _Spans = (
+    ("WorkerProcess.reclaim_decode", "worker", "e2e"),
+    ("PyptoExecutor.reclaim_prepared_decode", "executor", "e2e"),
+)
+_PREFILL: _Spans = (
+    ("WorkerProcess.execute_step", "worker", "e2e"),
+    ("PyptoExecutor.batch_prefill", "executor", "e2e"),
+)
+_PACK = "DeepSeekV4ModelRunner.decode.pack"
+_METADATA = "DeepSeekV4ModelRunner.decode.metadata"
+_READ = "DeepSeekV4ModelRunner.decode.mtp_reclaim"
+_MTP_STAGING = "DeepSeekV4ModelRunner.prefill.mtp_staging"
 
 
 @dataclass(frozen=True)
@@ -97,27 +124,15 @@ class ModelRunner:
 
     def prepare_decode(self, step: DecodeStep) -> PreparedDecode | None:
         """Take the step's slot and pack its inputs; None once the engine is closing."""
-        step_id, buffer_slot = step.step_id, step.slot
         slot = self.slot_pool.take(step)
         if slot is None:
             return None
-        with (
-            self._recorder.span(
-                "WorkerProcess.prepare_decode", "worker", step_id=step_id, buffer_slot=buffer_slot
-            ),
-            self._recorder.span(
-                "PyptoExecutor.prepare_decode", "executor", step_id=step_id, buffer_slot=buffer_slot
-            ),
-            self._recorder.span(
-                "DeepSeekV4ModelRunner.decode.prepare_early",
-                "executor",
-                level="verbose",
-                step_id=step_id,
-                buffer_slot=buffer_slot,
-            ),
-        ):
+        with self._nested(_PREPARE, step_id=step.step_id, buffer_slot=step.slot):
             try:
-                slot.pack(step)
+                with self._recorder.span(_PACK, "executor", level="verbose", step_id=step.step_id):
+                    changed = slot.pack_rows(step)
+                with self._recorder.span(_METADATA, "executor", level="verbose", step_id=step.step_id):
+                    slot.update_tables(step, changed)
             except BaseException:
                 self.slot_pool.release(step)
                 raise
@@ -128,22 +143,7 @@ class ModelRunner:
     def dispatch_decode(self, prepared: PreparedDecode) -> DispatchedDecode:
         """Submit a prepared step; does not wait for it."""
         step, slot = prepared.step, prepared.slot
-        step_id, buffer_slot = step.step_id, step.slot
-        with (
-            self._recorder.span(
-                "WorkerProcess.dispatch_decode", "worker", step_id=step_id, buffer_slot=buffer_slot
-            ),
-            self._recorder.span(
-                "PyptoExecutor.dispatch_prepared_decode", "executor", step_id=step_id, buffer_slot=buffer_slot
-            ),
-            self._recorder.span(
-                "DeepSeekV4ModelRunner.decode.l3_dispatch",
-                "executor",
-                level="verbose",
-                step_id=step_id,
-                buffer_slot=buffer_slot,
-            ),
-        ):
+        with self._nested(_DISPATCH, step_id=step.step_id, buffer_slot=step.slot):
             try:
                 self._clearing.before_dispatch(step.requests)
                 ticket = Ticket.submit(
@@ -151,8 +151,8 @@ class ModelRunner:
                     self._program,
                     self._decode_arguments[step.slot],
                     self._recorder,
-                    {"step_id": step_id, "slot": buffer_slot},
-                    slot_id=buffer_slot,
+                    {"step_id": step.step_id, "slot": step.slot},
+                    slot_id=step.slot,
                     generation=slot.generation,
                 )
             except BaseException:
@@ -163,11 +163,9 @@ class ModelRunner:
     def execute_prefill(self, step: PrefillStep) -> PrefillOutput:
         """Run a prefill step to its end, MTP prefill included where a prompt ends."""
         batch_size = sum(map(len, step.chunks))
-        with (
-            self._recorder.span("WorkerProcess.execute_step", "worker", batch_size=batch_size),
-            self._recorder.span("PyptoExecutor.batch_prefill", "executor", batch_size=batch_size),
-        ):
-            self._prefill.pack(step)
+        with self._nested(_PREFILL, batch_size=batch_size):
+            with self._recorder.span(_MTP_STAGING, "executor", level="verbose", batch_size=batch_size):
+                self._prefill.pack(step)
             self._clearing.before_dispatch([[chunk.request for chunk in chunks] for chunks in step.chunks])
             terminal = [chunk.request for chunks in step.chunks for chunk in chunks if chunk.terminal]
             for request in terminal:
@@ -182,16 +180,10 @@ class ModelRunner:
     def reclaim_decode(self, dispatched: DispatchedDecode) -> DecodeOutput:
         """Wait for a step, read its outputs, and free its slot, also when it failed."""
         step = dispatched.step
-        step_id = step.step_id
         try:
-            with (
-                self._recorder.span("WorkerProcess.reclaim_decode", "worker", step_id=step_id),
-                self._recorder.span("PyptoExecutor.reclaim_prepared_decode", "executor", step_id=step_id),
-            ):
+            with self._nested(_RECLAIM, step_id=step.step_id):
                 dispatched.ticket.wait()
-                with self._recorder.span(
-                    "DeepSeekV4ModelRunner.decode.mtp_reclaim", "executor", level="verbose", step_id=step_id
-                ):
+                with self._recorder.span(_READ, "executor", level="verbose", step_id=step.step_id):
                     return dispatched.slot.read()
         finally:
             self.slot_pool.release(step)
@@ -199,6 +191,14 @@ class ModelRunner:
     def release_unsubmitted(self, prepared: PreparedDecode) -> None:
         """Free the slot of a step that will not be dispatched."""
         self.slot_pool.release(prepared.step)
+
+    @contextmanager
+    def _nested(self, spans: Sequence[tuple[str, str, Level]], **args: Any) -> Iterator[None]:
+        """Spans one inside the other, named as upstream's layers are."""
+        with ExitStack() as stack:
+            for name, category, level in spans:
+                stack.enter_context(self._recorder.span(name, category, level=level, **args))
+            yield
 
     def _run_blocking(self, program: str, arguments: list[Argument], tiles: int) -> None:
         with (

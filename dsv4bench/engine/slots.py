@@ -48,7 +48,13 @@ class DecodeSlot:
         self.args.echoed_step_ids.fill(-1)
 
     def pack(self, step: DecodeStep) -> None:
-        """Fill the active prefix of every input for `step`; ranks whose rows are those of the slot's last step keep them.
+        """Fill every input for `step`; see `pack_rows` and `update_tables`."""
+        self.update_tables(step, self.pack_rows(step))
+
+    def pack_rows(self, step: DecodeStep) -> list[int]:
+        """Fill the active prefix of the rows; ranks whose rows are those of the slot's last step keep them.
+
+        Returns the ranks that changed.
 
         Raises:
             ValueError: a row of the step is out of range; nothing was written.
@@ -56,11 +62,15 @@ class DecodeSlot:
         changed = [rank for rank, requests in enumerate(step.requests) if not self._holds(rank, requests)]
         if changed:
             pack_decode(step, self.args, self._specs, self._checks, ranks=changed)
-            for rank in changed:
-                self.buffers.update(rank, step.requests[rank])
-                self._packed[rank] = [(request, request.blocks) for request in step.requests[rank]]
         self.args.step_id[0] = step.step_id
         self._step_id = step.step_id
+        return changed
+
+    def update_tables(self, step: DecodeStep, ranks: Sequence[int]) -> None:
+        """Bring the block tables of `ranks` up to date."""
+        for rank in ranks:
+            self.buffers.update(rank, step.requests[rank])
+            self._packed[rank] = [(request, request.blocks) for request in step.requests[rank]]
 
     def forget_rows(self) -> None:
         """Drop what is known of the slot's rows: the next step checks and writes all of them."""
