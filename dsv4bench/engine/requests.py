@@ -124,3 +124,8 @@ class ActiveRequest:
     def live(self) -> bool:
         """Whether it still runs: what pending steps bring for one that does not is dropped."""
         return not self.preempted and not self.finished
+
+    def preempt(self) -> None:
+        """Take its place away; the request has to start again."""
+        self.preempted = True
+        self.handle.preemptions += 1

@@ -105,8 +105,7 @@ class Scheduler:
             preempted += victims
             if len(ready) == sum(request.decoding for request in seats.live):
                 roomy.append(seats)
-        for request in preempted:
-            insort(self._waiting, request.handle, key=lambda handle: handle.arrival)
+        self._requeue(preempted)
         # Whoever was preempted is first in the queue: it would take back at once what it just had to give.
         if not preempted:
             self._admit(roomy)
@@ -116,12 +115,13 @@ class Scheduler:
         """Publish the tokens of a successful step and release what nobody refers to any more.
 
         Raises:
-            EngineError: the step left a request alone that it should have moved on.
+            EngineError: the step left a request alone that it should have moved on; it counts as failed, see `abandon`.
         """
         step, output = outcome.step, outcome.output
-        _let_go(step)
         if isinstance(step, DecodeStep):
             assert isinstance(output, DecodeOutput)
+            self._check_moved_on(step, output)
+            _let_go(step)
             for rank, requests in enumerate(step.requests):
                 for row, request in enumerate(requests):
                     if request.live:
@@ -130,6 +130,7 @@ class Scheduler:
                         self._take_decoded(request, tokens, now_ns)
         else:
             assert isinstance(output, PrefillOutput)
+            _let_go(step)
             for rank, chunks in enumerate(step.chunks):
                 for row, chunk in enumerate(chunks):
                     if chunk.terminal and chunk.request.live:
@@ -137,8 +138,15 @@ class Scheduler:
         self._release()
 
     def abandon(self, step: Step) -> None:
-        """A step failed or was never run: it no longer refers to its requests."""
+        """A step failed or was never run: its requests start again as after a preemption.
+
+        How far the device got with them is not known, so that what steps behind this one bring is dropped too.
+        """
         _let_go(step)
+        lost = [request for request in _requests(step) if request.live]
+        for request in lost:
+            request.preempt()
+        self._requeue(lost)
         self._release()
 
     def end_all(self, reason: FinishReason, error: BaseException | None = None) -> None:
@@ -153,11 +161,10 @@ class Scheduler:
 
         Only when no step is pending. Ids of steps go on.
         """
-        for seats in self._seats:
-            for request in seats.live:
-                request.preempted = True
-                request.handle.preemptions += 1
-                insort(self._waiting, request.handle, key=lambda handle: handle.arrival)
+        running = [request for seats in self._seats for request in seats.live]
+        for request in running:
+            request.preempt()
+        self._requeue(running)
         self._seats = self._empty_seats()
 
     def cancel(self, request_id: str) -> None:
@@ -219,6 +226,21 @@ class Scheduler:
         self._next_step += 1
         return DecodeStep(self._next_step - 1, rows)
 
+    def _requeue(self, requests: Sequence[ActiveRequest]) -> None:
+        """Who was preempted waits in front of all who never ran: they arrived later."""
+        for request in requests:
+            insort(self._waiting, request.handle, key=lambda handle: handle.arrival)
+
+    def _check_moved_on(self, step: DecodeStep, output: DecodeOutput) -> None:
+        for rank, requests in enumerate(step.requests):
+            for row, request in enumerate(requests):
+                if request.live and output.accepted_counts[rank, row] < 1:
+                    self.abandon(step)
+                    raise EngineError(
+                        f"a step left request {request.request.request_id} alone: state slot {request.state_slot} of "
+                        f"rank {rank} no longer holds generation {request.generation}"
+                    )
+
     def _take_prefilled(self, request: ActiveRequest, token: int, now_ns: int) -> None:
         request.decoding = True
         request.handle.prefills += 1
@@ -226,11 +248,6 @@ class Scheduler:
 
     def _take_decoded(self, request: ActiveRequest, tokens: Sequence[int], now_ns: int) -> None:
         handle = request.handle
-        if not tokens:
-            raise EngineError(
-                f"a step left request {handle.request.request_id} alone: state slot {request.state_slot} of rank "
-                f"{request.rank} no longer holds generation {request.generation}"
-            )
         handle.steps += 1
         handle.proposed += self._speculative_tokens
         handle.accepted += len(tokens) - 1
@@ -256,11 +273,13 @@ class Scheduler:
             seats.release()
 
 
+def _requests(step: Step) -> list[ActiveRequest]:
+    if isinstance(step, DecodeStep):
+        return [request for of_rank in step.requests for request in of_rank]
+    return [chunk.request for of_rank in step.chunks for chunk in of_rank]
+
+
 def _let_go(step: Step) -> None:
     """The step is over: its requests wait for one step fewer."""
-    if isinstance(step, DecodeStep):
-        requests = [request for of_rank in step.requests for request in of_rank]
-    else:
-        requests = [chunk.request for of_rank in step.chunks for chunk in of_rank]
-    for request in requests:
+    for request in _requests(step):
         request.pending_steps -= 1

@@ -120,7 +120,6 @@ class Seats:
                 f"request {live[0].request.request_id} is alone on rank {self.rank} and gets no more pages there"
             )
         victim = live[-1]
-        victim.preempted = True
-        victim.handle.preemptions += 1
+        victim.preempt()
         self.release()
         return victim

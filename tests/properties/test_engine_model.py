@@ -61,6 +61,7 @@ class Dispatch:
     output: DecodeOutput | PrefillOutput | None = None
     ticket: Ticket | None = None
     error: BaseException | None = None
+    lost: bool = False
 
 
 class FakeWorker:
@@ -107,20 +108,27 @@ class EngineMachine(RuleBasedStateMachine):
         full = layout.blocks_for(layout.max_model_len)
         self.pages = [count + extra - short for count, extra in zip(full, spare, strict=True)]
         self.scheduler = Scheduler(layout, ranks, seats, prefill_tokens, speculative, EOS, self.pages)
-        self.devices = [
-            FakeRank(self.pages, seats, speculative, lambda life, at: (7 * life + 13 * at) % 10 < luck)
-            for _ in range(ranks)
-        ]
-        self.tables = [TableBuffers(np.zeros, layout, ranks, seats) for _ in range(SLOTS + 1)]
+        self.ranks, self.luck = ranks, luck
+        self._start_ranks()
         self.slots = SlotPool([SimpleNamespace(generation=0) for _ in range(SLOTS)])
         self.worker = FakeWorker()
         self.handles: list[RequestHandle] = []
         self.expected: list[tuple[list[int], str]] = []
         self.in_flight: list[Dispatch] = []
-        self.lives: dict[tuple[int, int, int], object] = {}
         self.uploads = self.clock = self.steps = 0
         self.fault: tuple[int, str] | None = None
         self.failed = False
+
+    def _start_ranks(self):
+        luck = self.luck
+        self.devices = [
+            FakeRank(
+                self.pages, self.seats, self.speculative, lambda life, at: (7 * life + 13 * at) % 10 < luck
+            )
+            for _ in range(self.ranks)
+        ]
+        self.tables = [TableBuffers(np.zeros, self.layout, self.ranks, self.seats) for _ in range(SLOTS + 1)]
+        self.lives: dict[tuple[int, int, int], object] = {}
 
     # What clients do
 
@@ -196,14 +204,22 @@ class EngineMachine(RuleBasedStateMachine):
         if isinstance(dispatch.step, DecodeStep):
             self.slots.release(dispatch.step)
         self.clock += 1
-        if error is None and dispatch.output is not None:
+        if error is None and not dispatch.lost:
             self.scheduler.process(Outcome(dispatch.step, dispatch.output), self.clock)
         else:
             self.scheduler.abandon(dispatch.step)
-            self.scheduler.end_all("error", error)
             self.failed = True
-        # Steps behind a failed one are drained before new ones are formed.
-        self.failed = self.failed and bool(self.in_flight)
+        if self.failed and not self.in_flight:
+            self.failed = False
+            self._recover(error or EngineError("outputs were lost"))
+
+    def _recover(self, error):
+        """Steps behind a failed one are drained; the engine ends its requests, or goes on, with new ranks or not."""
+        if self.recovery == "end":
+            self.scheduler.end_all("error", error)
+        elif self.recovery == "restart":
+            self.scheduler.restart()
+            self._start_ranks()
 
     @rule(rounds=st.integers(1, 12))
     def go_on(self, rounds):
@@ -213,8 +229,13 @@ class EngineMachine(RuleBasedStateMachine):
                 self.reclaim()
 
     @precondition(lambda self: self.fault is None)
-    @rule(fault=st.sampled_from(("submit", "device")), ahead=st.integers(1, 200))
-    def fail_later(self, fault, ahead):
+    @rule(
+        fault=st.sampled_from(("submit", "device", "outputs")),
+        ahead=st.integers(1, 100),
+        recovery=st.sampled_from(("end", "restart", "same ranks")),
+    )
+    def fail_later(self, fault, ahead, recovery):
+        self.recovery = recovery
         self.fault = (self.steps + ahead, fault)
 
     # What must hold
@@ -298,7 +319,9 @@ class EngineMachine(RuleBasedStateMachine):
                 )
             except EngineError as error:
                 dispatch.error = error
-        if fault == "device" or (fault and not isinstance(step, DecodeStep)):
+        # A step of which only the outputs are lost does not keep the device from running the next one.
+        dispatch.lost = fault == "outputs"
+        if fault == "device" or (fault == "submit" and not isinstance(step, DecodeStep)):
             dispatch.error = EngineError("rank 1 raised")
         if dispatch.error:
             self._execute(dispatch)

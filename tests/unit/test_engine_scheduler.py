@@ -392,6 +392,50 @@ def test_a_row_that_was_left_alone_still_lets_the_engine_end():
     assert engine.idle
 
 
+def test_requests_of_a_failed_step_start_again_and_what_is_behind_it_is_dropped():
+    engine = scheduler(ranks=1)
+    handle, waiting = add(engine, "a"), add(engine, "b")
+    start(engine, 10)
+    first, second = engine.schedule(), engine.schedule()
+    engine.abandon(first)
+    # Without the tokens of the first step those of the second would leave a gap.
+    engine.process(decoded(second, [[[13, 14]]]), 2)
+    assert (handle.token_ids, handle.preemptions, waiting.rank) == ([10], 1, None)
+    prefill = engine.schedule()
+    ((chunk,),) = prefill.chunks
+    assert (chunk.request.handle, chunk.request.generation) == (handle, 2)
+    assert chunk.request.prompt_token_ids == [2, 3, 4, 5, 10]
+    engine.process(prefilled(prefill, [[11]]), 3)
+    assert (handle.token_ids, handle.prefills, handle.steps) == ([10, 11], 2, 0)
+
+
+def test_nothing_of_a_step_that_left_a_row_alone_is_published():
+    engine = scheduler(ranks=1, requests_per_rank=2)
+    a, b = add(engine, "a"), add(engine, "b")
+    start(engine, 10, 20)
+    first, second = engine.schedule(), engine.schedule()
+    with pytest.raises(EngineError, match="left request b alone: state slot 1 of rank 0"):
+        engine.process(decoded(first, [[[11, 12], []]]), 2)
+    engine.process(decoded(second, [[[13], []]]), 3)
+    assert (a.token_ids, b.token_ids, a.preemptions, b.preemptions) == ([10], [20], 1, 1)
+
+
+def test_a_restart_seats_everybody_anew_in_order_of_arrival():
+    engine = scheduler(ranks=1, requests_per_rank=2)
+    a, b, c = add(engine, "a"), add(engine, "b"), add(engine, "c")
+    start(engine, 10, 20)
+    step = engine.schedule()
+    engine.abandon(step)
+    engine.restart()
+    assert (a.preemptions, b.preemptions, c.preemptions) == (1, 1, 0)
+    again = engine.schedule()
+    assert [(chunk.request.handle, chunk.request.generation) for chunk in again.chunks[0]] == [(a, 1), (b, 1)]
+    engine.process(prefilled(again, [[11, 21]]), 3)
+    assert engine.schedule().step_id == 1
+    engine.restart()
+    assert (a.preemptions, b.preemptions, c.preemptions) == (2, 2, 0)
+
+
 def test_rows_of_a_decode_tile():
     assert [rows_per_rank(k) for k in range(8)] == [8, 8, 4, 4, 2, 2, 2, 2]
     assert all(rows_per_rank(k) * (k + 1) <= 16 for k in range(8))
