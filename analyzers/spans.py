@@ -15,6 +15,9 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from analyzers.arguments import ArgumentList, ArgumentSource
+from analyzers.columns import compact, constant, join, merge_labels
+
 ABSENT = -1
 
 Int64s = npt.NDArray[np.int64]
@@ -95,25 +98,36 @@ _ROW_COLUMNS = (
     "lane",
     "start_ns",
     "duration_ns",
-    "pid",
-    "tid",
     "rank",
     "clock",
     "source",
     "kind",
     *ID_COLUMNS,
     "arguments",
+    "argument_source",
 )
+_LABELS = {
+    "name": "names",
+    "category": "categories",
+    "hid": "hids",
+    "lane": "lanes",
+    "argument_source": "argument_sources",
+}
+"""The columns of codes, and the labels that they count."""
 
 
 @dataclass(frozen=True)
 class SpanTable:
-    """Spans in columns of equal length. Build one with `SpanTableBuilder`, `select` or `concatenate`."""
+    """Spans in columns of equal length. Build one with `SpanTableBuilder`, `select` or `concatenate`.
+
+    A column that holds one value throughout takes no memory: it is a read-only view of that value.
+    """
 
     names: tuple[str, ...]
     categories: tuple[str, ...]
     hids: tuple[str, ...]
     lanes: tuple[Lane, ...]
+    argument_sources: tuple[ArgumentSource, ...]
 
     name: Codes
     category: Codes
@@ -121,9 +135,6 @@ class SpanTable:
     lane: Codes
     start_ns: Int64s
     duration_ns: Int64s
-    pid: Int64s
-    """The OS pid; ABSENT when the file has none or a string (see `lanes`)."""
-    tid: Int64s
     rank: Int64s
     clock: npt.NDArray[np.int8]
     source: npt.NDArray[np.int8]
@@ -137,8 +148,9 @@ class SpanTable:
     run_epoch: Int64s
     worker_id: Int64s
     depth: Int64s
-    arguments: npt.NDArray[np.object_]
-    """A dict or None a row; read it through `args`."""
+    arguments: Int64s
+    """Position of the row's arguments in its source, ABSENT when it has none; read them through `args`."""
+    argument_source: Codes
 
     process_names: Mapping[tuple[str, int | str | None], str] = field(default_factory=dict)
     thread_names: Mapping[Lane, str] = field(default_factory=dict)
@@ -150,6 +162,19 @@ class SpanTable:
     def end_ns(self) -> Int64s:
         """Ends of the rows, in ns of each row's clock."""
         return self.start_ns + self.duration_ns
+
+    @property
+    def pid(self) -> Int64s:
+        """The OS pid of every row; ABSENT when the file has none or a string (see `lanes`)."""
+        return self._of_lane([_integer_or_absent(lane.pid) for lane in self.lanes])
+
+    @property
+    def tid(self) -> Int64s:
+        """The thread id of every row; ABSENT as for `pid`."""
+        return self._of_lane([_integer_or_absent(lane.tid) for lane in self.lanes])
+
+    def _of_lane(self, values: Sequence[int]) -> Int64s:
+        return np.array([*values, ABSENT], dtype=np.int64)[self.lane]
 
     def name_of(self, row: int) -> str:
         """The name of one row."""
@@ -165,7 +190,10 @@ class SpanTable:
 
     def args(self, row: int) -> dict[str, Any]:
         """Every argument the file gave for one row, ids included."""
-        return self.arguments[row] or {}
+        position = int(self.arguments[row])
+        if position == ABSENT:
+            return {}
+        return self.argument_sources[int(self.argument_source[row])].read(position)
 
     def iter_names(self) -> Iterator[str]:
         """The name of every row, in row order."""
@@ -189,7 +217,13 @@ class SpanTable:
         chosen = np.asarray(rows)
         if chosen.size == 0 and chosen.dtype != np.bool_:
             chosen = chosen.astype(np.intp)
-        return dataclasses.replace(self, **{column: getattr(self, column)[chosen] for column in _ROW_COLUMNS})
+        count = int(np.count_nonzero(chosen)) if chosen.dtype == np.bool_ else len(chosen)
+        columns: dict[str, Any] = {}
+        for column in _ROW_COLUMNS:
+            values = getattr(self, column)
+            value = constant(values)
+            columns[column] = values[chosen] if value is None else np.broadcast_to(value, count)
+        return dataclasses.replace(self, **columns)
 
     def sorted(self) -> SpanTable:
         """Rows by (start, longest first), so that a parent precedes its children on every lane."""
@@ -212,20 +246,20 @@ class SpanTable:
 
 
 class SpanTableBuilder:
-    """Collects rows one by one; `build` makes the table."""
+    """Collects rows, one by one or as columns; `build` makes the table."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._names: dict[str, int] = {}
-        self._categories: dict[str, int] = {}
-        self._hids: dict[str, int] = {}
-        self._lanes: dict[Lane, int] = {}
+        self._codes: dict[str, dict[Any, int]] = {column: {} for column in _LABELS}
         self._rows: list[tuple[Any, ...]] = []
+        self._columns: dict[str, list[npt.NDArray[Any]]] = {column: [] for column in _ROW_COLUMNS}
+        self._length = 0
+        self._arguments = ArgumentList()
         self.process_names: dict[tuple[str, int | str | None], str] = {}
         self.thread_names: dict[Lane, str] = {}
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._length + len(self._rows)
 
     def append(
         self,
@@ -243,45 +277,62 @@ class SpanTableBuilder:
         **ids: Unpack[Ids],
     ) -> None:
         """Add one row. Every integer must fit int64 (see `as_id`); an id not given is ABSENT."""
+        codes = self._codes
         self._rows.append(
             (
-                _code(self._names, name),
-                _code(self._categories, category),
-                _code(self._hids, hid),
-                _code(self._lanes, lane),
+                _code(codes["name"], name),
+                _code(codes["category"], category),
+                _code(codes["hid"], hid),
+                _code(codes["lane"], lane),
                 start_ns,
                 duration_ns,
-                _integer_or_absent(lane.pid),
-                _integer_or_absent(lane.tid),
                 rank,
                 int(clock),
                 int(self._source),
                 int(kind),
                 *[ids.get(column, ABSENT) for column in ID_COLUMNS],
-                arguments or None,
+                self._arguments.add(arguments) if arguments else ABSENT,
+                _code(codes["argument_source"], self._arguments) if arguments else ABSENT,
             )
         )
 
+    def codes(self, column: str, labels: Sequence[Any]) -> Codes:
+        """The codes of `labels` in one of the columns of codes, for `extend`."""
+        known = self._codes[column]
+        return np.array([known.setdefault(label, len(known)) for label in labels], dtype=np.int32)
+
+    def extend(self, count: int, **columns: npt.NDArray[Any] | int) -> None:
+        """Add `count` rows by columns: an array, or one value for all; an id not given is ABSENT.
+
+        `name`, `category`, `lane`, `hid` and `argument_source` are codes from `codes`.
+        """
+        self._flush()
+        columns = {"source": int(self._source), **columns}
+        for column in _ROW_COLUMNS:
+            values = np.asarray(columns.get(column, ABSENT), dtype=_dtype(column))
+            self._columns[column].append(compact(values, count))
+        self._length += count
+
     def build(self) -> SpanTable:
-        """The table of everything appended so far, in that order."""
-        columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * len(_ROW_COLUMNS)
-        arrays: dict[str, Any] = {}
-        for column, values in zip(_ROW_COLUMNS, columns, strict=True):
-            if column == "arguments":
-                arguments = np.empty(len(values), dtype=np.object_)
-                arguments[:] = values
-                arrays[column] = arguments
-            else:
-                arrays[column] = np.array(values, dtype=_dtype(column))
+        """The table of everything added so far, in that order."""
+        self._flush()
+        labels: dict[str, Any] = {
+            attribute: tuple(self._codes[column]) for column, attribute in _LABELS.items()
+        }
+        columns: dict[str, Any] = {
+            column: join(parts, _dtype(column)) for column, parts in self._columns.items()
+        }
         return SpanTable(
-            names=tuple(self._names),
-            categories=tuple(self._categories),
-            hids=tuple(self._hids),
-            lanes=tuple(self._lanes),
-            process_names=dict(self.process_names),
-            thread_names=dict(self.thread_names),
-            **arrays,
+            process_names=dict(self.process_names), thread_names=dict(self.thread_names), **labels, **columns
         )
+
+    def _flush(self) -> None:
+        if not self._rows:
+            return
+        for column, values in zip(_ROW_COLUMNS, zip(*self._rows, strict=True), strict=True):
+            self._columns[column].append(compact(np.array(values, dtype=_dtype(column)), len(self._rows)))
+        self._length += len(self._rows)
+        self._rows = []
 
 
 def empty_table() -> SpanTable:
@@ -294,35 +345,22 @@ def concatenate(tables: Iterable[SpanTable]) -> SpanTable:
     parts = list(tables)
     if not parts:
         return empty_table()
-    names, name = _merge_labels([part.names for part in parts], [part.name for part in parts])
-    categories, category = _merge_labels(
-        [part.categories for part in parts], [part.category for part in parts]
-    )
-    hids, hid = _merge_labels([part.hids for part in parts], [part.hid for part in parts])
-    lanes, lane = _merge_labels([part.lanes for part in parts], [part.lane for part in parts])
-    rest: dict[str, Any] = {
-        column: np.concatenate([getattr(part, column) for part in parts])
-        for column in _ROW_COLUMNS
-        if column not in ("name", "category", "hid", "lane")
-    }
+    labels: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
+    for column, attribute in _LABELS.items():
+        merged, recoded = merge_labels(
+            [getattr(part, attribute) for part in parts], [getattr(part, column) for part in parts]
+        )
+        labels[attribute], columns[column] = merged, join(recoded, _dtype(column))
+    for column in _ROW_COLUMNS:
+        if column not in _LABELS:
+            columns[column] = join([getattr(part, column) for part in parts], _dtype(column))
     process_names: dict[tuple[str, int | str | None], str] = {}
     thread_names: dict[Lane, str] = {}
     for part in parts:
         process_names.update(part.process_names)
         thread_names.update(part.thread_names)
-    return SpanTable(
-        names=names,
-        categories=categories,
-        hids=hids,
-        lanes=lanes,
-        name=name,
-        category=category,
-        hid=hid,
-        lane=lane,
-        process_names=process_names,
-        thread_names=thread_names,
-        **rest,
-    )
+    return SpanTable(process_names=process_names, thread_names=thread_names, **labels, **columns)
 
 
 INT64_MAX = 2**63 - 1
@@ -342,7 +380,7 @@ def as_id(value: object) -> int:
     return value if value <= INT64_MAX else value - 2**64
 
 
-def _code(codes: dict[Any, int], label: str | Lane) -> int:
+def _code(codes: dict[Any, int], label: object) -> int:
     return codes.setdefault(label, len(codes))
 
 
@@ -351,17 +389,8 @@ def _integer_or_absent(value: int | str | None) -> int:
 
 
 def _dtype(column: str) -> type[np.generic]:
-    if column in ("name", "category", "hid", "lane"):
+    if column in _LABELS:
         return np.int32
     if column in ("clock", "source", "kind"):
         return np.int8
     return np.int64
-
-
-def _merge_labels(labels: Sequence[tuple[Any, ...]], codes: Sequence[Codes]) -> tuple[tuple[Any, ...], Codes]:
-    merged: dict[Any, int] = {}
-    recoded = []
-    for part_labels, part_codes in zip(labels, codes, strict=True):
-        mapping = np.array([merged.setdefault(label, len(merged)) for label in part_labels], dtype=np.int32)
-        recoded.append(mapping[part_codes] if len(part_labels) else part_codes)
-    return tuple(merged), np.concatenate(recoded)
