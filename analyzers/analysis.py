@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from analyzers.bubbles import decode_callables, measure_step_time
 from analyzers.callables import RUN, SUBMIT, WAIT, DispatchNames, is_prefill
 from analyzers.findings import find
 from analyzers.lifecycle import Lifecycle, Step, check_lifecycles
@@ -28,7 +29,7 @@ from analyzers.report.model import (
 )
 from analyzers.requests import full_batch_window, measure_requests
 from analyzers.resources import measure_resources
-from analyzers.rounds import LostRun, RoundMatching, lost_runs, match_rounds, rank_runs
+from analyzers.rounds import LostRun, lost_runs, match_rounds, rank_runs
 from analyzers.skew import LATE_NS, measure_skew
 from analyzers.spans import ABSENT, Clock, Kind, Source, SpanTable
 from analyzers.statistics import Summary, summarize
@@ -82,11 +83,14 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
     matching = match_rounds(runs, without_root)
     without_record = lost_runs(matching, _completed(recording, lifecycle))
     window = full_batch_window([timing for timing in recording.requests if timing.phase == "measured"])
-    callables = list(dict.fromkeys(step.callable for step in lifecycle.steps))
     pipelines = [
         measure_pipeline(name, spans, lifecycle, matching, full_batch=window)
-        for name in [*callables, *(run for run in _run_callables(matching) if run not in callables)]
-        if not is_prefill(name)
+        for name in decode_callables(lifecycle, matching)
+    ]
+    step_times = [
+        split
+        for result in pipelines
+        if (split := measure_step_time(result, spans, lifecycle, matching)) is not None
     ]
     steady = {step.dispatch_id for result in pipelines for step in result.steady_steps} - {ABSENT}
     skew = measure_skew(matching, late_ns=options.late_ns, steady_dispatches=steady or None)
@@ -113,6 +117,7 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         ),
         steps=_step_figures(lifecycle, pipelines) + _blocking_figures(spans),
         pipelines=[result.figures for result in pipelines if result.figures.has_figures],
+        step_time=[result.figures for result in step_times],
         skew=skew,
         requests=measure_requests(recording.requests),
         resources=measure_resources(recording.resources),
@@ -184,10 +189,6 @@ def _run_summary(recording: Recording) -> RunSummary | None:
         program_cache=manifest.program_cache,
         restarts=manifest.restarts,
     )
-
-
-def _run_callables(matching: RoundMatching) -> list[str]:
-    return list(dict.fromkeys(item.callable for item in matching.rounds))
 
 
 def _step_figures(lifecycle: Lifecycle, pipelines: list[PipelineResult]) -> list[StepFigures]:

@@ -22,8 +22,8 @@ from analyzers.statistics import Summary, summarize
 NEARLY_ALL = 0.9
 """The share of steps that counts as "nearly all"."""
 
-_PREPARE_SPAN = ".prepare_decode"
-_RECLAIM_SPAN = "WorkerProcess.reclaim_decode"
+PREPARE_SPAN = ".prepare_decode"
+RECLAIM_SPAN = "WorkerProcess.reclaim_decode"
 _NODE_SUBMIT = ".submit"
 _NODE_COMPLETE = ".complete"
 
@@ -142,7 +142,7 @@ def measure_pipeline(
         pairs=max(0, len(flights) - 1),
         overlapping=sum(after.start_ns < flight.end_ns for flight, after in pairwise(flights)),
     )
-    steady_steps, steady = _steady_state(steps, _prefills(spans, lifecycle), full_batch)
+    steady_steps, steady = _steady_state(steps, prefill_intervals(spans, lifecycle), full_batch)
     figures = Pipeline(
         callable=callable_name,
         state=_state(in_flight if in_flight.pairs else scheduled, lifecycle.depth),
@@ -162,8 +162,8 @@ def measure_pipeline(
 
 def check_preparation(spans: SpanTable, depth: int) -> list[Fault]:
     """Steps prepared before the step `depth` ahead of them, which holds their slot, was reclaimed."""
-    prepared = _by_step(spans, _PREPARE_SPAN)
-    reclaimed = _by_step(spans, _RECLAIM_SPAN)
+    prepared = by_step(spans, PREPARE_SPAN)
+    reclaimed = by_step(spans, RECLAIM_SPAN)
     faults = []
     for (process, step_id), row in prepared.items():
         holder = reclaimed.get((process, step_id - depth))
@@ -244,7 +244,7 @@ def _most_at_once(flights: Sequence[Interval]) -> int:
     return most
 
 
-def _prefills(spans: SpanTable, lifecycle: Lifecycle) -> list[Interval]:
+def prefill_intervals(spans: SpanTable, lifecycle: Lifecycle) -> list[Interval]:
     """When a prefill was in flight: blocking runs and submitted ones."""
     rows = np.flatnonzero((spans.source == Source.SERVING) & spans.where_name(_is_prefill_run)).tolist()
     blocking = [
@@ -288,7 +288,7 @@ def _steady_state(
     )
 
 
-def _by_step(spans: SpanTable, suffix: str) -> dict[tuple[Hashable, int], int]:
+def by_step(spans: SpanTable, suffix: str) -> dict[tuple[Hashable, int], int]:
     """(process, step_id) -> row of the outermost span with that name ending."""
     rows = np.flatnonzero(
         spans.where_name(lambda name: name.endswith(suffix)) & (spans.step_id != ABSENT)
@@ -302,7 +302,7 @@ def _by_step(spans: SpanTable, suffix: str) -> dict[tuple[Hashable, int], int]:
 def _prepare_overlap(
     neighbours: Sequence[tuple[Step, Step]], spans: SpanTable, rounds: Sequence[RankRound]
 ) -> Overlap:
-    prepared = _by_step(spans, _PREPARE_SPAN)
+    prepared = by_step(spans, PREPARE_SPAN)
     runners = {
         run.dispatch_id: [
             other.phases["runner_run"] for other in item.runs.values() if "runner_run" in other.phases

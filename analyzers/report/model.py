@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from analyzers.bubbles import StepTime
 from analyzers.lifecycle import CrossProcessPair, Edge, Fault
 from analyzers.pipeline import Pipeline
 from analyzers.readers.load import LoadReport
@@ -144,6 +145,8 @@ class Report(msgspec.Struct, frozen=True):
     lifecycle: LifecycleFigures
     steps: list[StepFigures]
     pipelines: list[Pipeline]
+    step_time: list[StepTime]
+    """Where the time between two published steps went."""
     skew: list[RankSkew]
     requests: list[RequestFigures]
     resources: list[ResourceGrowth]

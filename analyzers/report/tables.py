@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from analyzers.bubbles import StepTime
 from analyzers.callables import is_prefill
 from analyzers.lifecycle import Fault
 from analyzers.pipeline import Overlap, Pipeline
@@ -40,6 +41,7 @@ def report_tables(report: Report, *, full: bool = True) -> list[Table]:
     for name in dict.fromkeys(figures.callable for figures in report.steps):
         tables.append(_steps(name, [figures for figures in report.steps if figures.callable == name]))
     tables += [_pipeline(pipeline) for pipeline in report.pipelines]
+    tables += [_step_time(step_time) for step_time in report.step_time]
     detailed: set[str] = set()
     for skew in report.skew:
         # Who is critical and who is last is drawn once a decode callable: for its steady rounds if there are any.
@@ -135,6 +137,29 @@ def _resources(resources: list[ResourceGrowth]) -> Table:
         f"from round {resources[0].first_steps} to round {resources[0].last_steps} of the measured batch"
     ]
     return Table("Resources (MiB)", columns, rows, notes)
+
+
+def _step_time(step_time: StepTime) -> Table:
+    rows = [["wall", *_mean_and_median(step_time.wall), "100.0 %", "", ""]]
+    for entry in step_time.phases:
+        share = entry.charged.mean / step_time.wall.mean if entry.charged.mean and step_time.wall.mean else 0.0
+        hidden = _mean_and_median(entry.hidden) if entry.phase != "remainder" else ["", ""]
+        rows.append([f"  {entry.phase}", *_mean_and_median(entry.charged), percent(share), *hidden])
+    notes = [
+        f"{step_time.wall.n} {step_time.scope} steps, each from the publication of the one before to its own "
+        f"({step_time.published_by}); the means of the phases add up to the wall's",
+        "hidden: done before that, behind the step ahead",
+    ]
+    if not step_time.ranks_known:
+        notes.append("no ranks' records: wait is everything from the submit's return")
+    if step_time.left_out:
+        notes.append("left out: " + ", ".join(f"{count} {why}" for why, count in step_time.left_out.items()))
+    columns = ["phase", "mean", "p50", "share", "hidden, mean", "hidden, p50"]
+    return Table(f"Where a step's time went: {step_time.callable} (ms)", columns, rows, notes)
+
+
+def _mean_and_median(summary: Summary) -> list[str]:
+    return [number(summary.mean), number(summary.p50)]
 
 
 def _pipeline(pipeline: Pipeline) -> Table:
