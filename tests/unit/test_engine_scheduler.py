@@ -352,6 +352,18 @@ def test_nobody_is_preempted_for_pages_that_are_coming_back():
     assert (a.preemptions, b.preemptions, c.preemptions) == (0, 0, 0)
 
 
+def test_pages_go_to_who_runs_before_anybody_is_admitted():
+    """a holds 3 of 6 pages and needs a fourth; b, which waits, could have the 3 that are free."""
+    engine = small(6)
+    a = add(engine, "a", tokens=13)
+    start(engine, 100)
+    for index in range(1, 9):
+        decode(engine, [100 + index])
+    b = add(engine, "b", prompt=8)
+    assert [request.handle for request in decode(engine, [109])] == [a]
+    assert (b.rank, b.preemptions) == (None, 0)
+
+
 def test_preempted_requests_wait_in_order_of_arrival_before_all_others():
     engine = small(9, requests_per_rank=3)
     a, b, c = (add(engine, name, tokens=20) for name in "abc")
