@@ -30,6 +30,7 @@ from analyzers.report.model import (
 from analyzers.requests import full_batch_window, measure_requests
 from analyzers.resources import measure_resources
 from analyzers.rounds import LostRun, lost_runs, match_rounds, rank_runs
+from analyzers.series import measure_series
 from analyzers.skew import LATE_NS, measure_skew
 from analyzers.spans import ABSENT, Clock, Kind, Source, SpanTable
 from analyzers.statistics import Summary, summarize
@@ -123,6 +124,9 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         resources=measure_resources(recording.resources),
         mtp_accuracy=recording.mtp_accuracy,
         span_names=_span_figures(spans.select(kinds)),
+        series=measure_series(
+            spans, lifecycle, matching, pipelines, recording.requests, late_ns=options.late_ns
+        ),
     )
     return _with_findings(report, recording, matching_not_overlapping=matching.not_overlapping)
 

@@ -96,11 +96,9 @@ def full_batch_window(timings: Sequence[RequestTiming]) -> Interval | None:
 
 def _measure(phase: Literal["measured", "warmup"], timings: Sequence[RequestTiming]) -> RequestFigures:
     good = [timing for timing in timings if timing.error is None]
-    tpots = [(timing, tpot) for timing in good if (tpot := _tpot_parts(timing)) is not None]
+    tpots = [(timing, tpot) for timing in good if (tpot := tpot_parts(timing)) is not None]
     events = [event for timing in good for event in timing.chunks or ()]
-    gaps = [
-        after[0] - before[0] for timing in good if timing.chunks for before, after in pairwise(timing.chunks)
-    ]
+    gaps = [gap for timing in good for gap in step_gaps(timing)]
     later = [tokens for timing in good for _, tokens in (timing.chunks or ())[1:]]
     output_tokens = sum(timing.output_tokens or 0 for timing in good)
     elapsed = _elapsed(good)
@@ -140,7 +138,12 @@ def _since_send(timing: RequestTiming, time: int | None) -> int | None:
     return time - timing.send_ns if time is not None and timing.send_ns is not None else None
 
 
-def _tpot_parts(timing: RequestTiming) -> tuple[int, int] | None:
+def step_gaps(timing: RequestTiming) -> list[int]:
+    """The times between the output events of a request: the values of `step_time`."""
+    return [after - before for (before, _), (after, _) in pairwise(timing.chunks or ())]
+
+
+def tpot_parts(timing: RequestTiming) -> tuple[int, int] | None:
     """(last - first, tokens after the first chunk); None where TPOT is undefined."""
     if timing.first_ns is None or timing.last_ns is None or timing.output_tokens is None:
         return None

@@ -15,6 +15,7 @@ from analyzers.requests import RequestFigures
 from analyzers.resources import ResourceGrowth
 from analyzers.rounds import LostRun
 from analyzers.rundir import MtpAccuracy
+from analyzers.series import Series
 from analyzers.skew import RankSkew
 from analyzers.statistics import Summary
 
@@ -153,6 +154,8 @@ class Report(msgspec.Struct, frozen=True):
     """Empty for a run too short to tell growth from filling."""
     mtp_accuracy: MtpAccuracy | None
     span_names: list[SpanFigures]
+    series: Series
+    """What charts draw."""
 
     @property
     def has_data(self) -> bool:
