@@ -15,7 +15,7 @@ from dsv4bench.engine.reach import reachable_headroom
 from dsv4bench.engine.requests import Request, RequestHandle
 from dsv4bench.engine.sampling import check_sampling
 from dsv4bench.engine.scheduler import Scheduler
-from dsv4bench.engine.steps import DecodeOutput, DecodeStep, Outcome, Step
+from dsv4bench.engine.steps import DecodeStep, Outcome, Step
 from dsv4bench.errors import EngineError, UsageError
 from dsv4bench.tracing.recorder import NullRecorder, Recorder
 from dsv4bench.worker.program_cache import ProgramCache
@@ -67,7 +67,7 @@ class Engine:
         self._submitting = threading.Lock()
         self._closed = False
         self._failure: BaseException | None = None
-        self._tokens = self._decode_steps = self._accepted = self._proposed = self._restarts = 0
+        self._decode_steps = self._restarts = 0
         self._scheduler = Scheduler(
             self.layout,
             options.ranks,
@@ -119,8 +119,9 @@ class Engine:
 
     def progress(self) -> EngineProgress:
         """Counts so far."""
+        counts = self._scheduler.counts
         return EngineProgress(
-            self._tokens, self._decode_steps, self._accepted, self._proposed, self._restarts
+            counts.tokens, self._decode_steps, counts.accepted, counts.proposed, self._restarts
         )
 
     def close(self, *, abort: bool = False) -> None:
@@ -205,7 +206,7 @@ class Engine:
         with self._recorder.span("scheduler.process_step_output", "scheduler", **_step_args(outcome.step)):
             try:
                 self._scheduler.process(outcome, time.perf_counter_ns())
-                self._count(outcome)
+                self._decode_steps += isinstance(outcome.step, DecodeStep)
             except EngineError as error:
                 return _naming_step(outcome.step, error)
         return None
@@ -230,18 +231,6 @@ class Engine:
         with self._submitting:
             self._failure = error
         self._scheduler.end_all("error", error)
-
-    def _count(self, outcome: Outcome) -> None:
-        if not isinstance(outcome.step, DecodeStep):
-            self._tokens += sum(chunk.terminal for chunks in outcome.step.chunks for chunk in chunks)
-            return
-        assert isinstance(outcome.output, DecodeOutput)
-        self._decode_steps += 1
-        for rank, requests in enumerate(outcome.step.requests):
-            committed = int(outcome.output.accepted_counts[rank, : len(requests)].sum())
-            self._tokens += committed
-            self._accepted += committed - len(requests)
-            self._proposed += len(requests) * self.options.speculative_tokens
 
 
 def _naming_step(step: Step, error: BaseException) -> BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dsv4bench.cache.allocator import pages_for
 from dsv4bench.cache.layout import CacheLayout
@@ -23,6 +24,15 @@ from dsv4bench.engine.steps import (
 from dsv4bench.errors import EngineError, UsageError
 
 __all__ = ["Scheduler", "reachable_headroom"]
+
+
+@dataclass
+class PublishedCounts:
+    """Tokens published, and drafts of the steps that published them; over all requests."""
+
+    tokens: int = 0
+    accepted: int = 0
+    proposed: int = 0
 
 
 class Scheduler:
@@ -58,6 +68,7 @@ class Scheduler:
         self._speculative_tokens = speculative_tokens
         self._seats = self._empty_seats()
         self._eos = eos_token_id
+        self.counts = PublishedCounts()
         self._waiting: deque[RequestHandle] = deque()
         self._arrivals = 0
         self._next_step = 0
@@ -251,6 +262,8 @@ class Scheduler:
         handle.steps += 1
         handle.proposed += self._speculative_tokens
         handle.accepted += len(tokens) - 1
+        self.counts.proposed += self._speculative_tokens
+        self.counts.accepted += len(tokens) - 1
         handle.discarded += len(tokens) - self._publish(request, tokens, now_ns)
 
     def _publish(self, request: ActiveRequest, tokens: Sequence[int], now_ns: int) -> int:
@@ -262,6 +275,7 @@ class Scheduler:
             kept = kept[: kept.index(self._eos) + 1]
             stopped = True
         handle.publish(kept, now_ns)
+        self.counts.tokens += len(kept)
         if stopped:
             handle.finish("stop")
         elif len(handle.token_ids) >= wanted.max_tokens:

@@ -82,7 +82,7 @@ def generate(engine, prompts, injected=None, output=OUTPUT):
     for handle in handles:
         assert handle.wait(60)
         assert handle.finish_reason == "length", handle.error
-        assert 1 + handle.steps + handle.accepted == len(handle.token_ids) + handle.discarded
+        assert handle.prefills + handle.steps + handle.accepted == len(handle.token_ids) + handle.discarded
         assert handle.token_times_ns == sorted(handle.token_times_ns)
     return handles
 
