@@ -12,10 +12,10 @@ import msgspec
 
 from analyzers.errors import UnusableInputError
 from analyzers.readers.json_objects import decode_text, iterate_array, iterate_lines, value_at
-from analyzers.readers.load import IssueCounter
+from analyzers.readers.load import IssueCounter, ReadAs
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d{1,3})?", re.ASCII)
-_ARRAY_START = re.compile(r'"traceEvents"\s*:\s*\[')
+ARRAY_START = re.compile(rb'"traceEvents"\s*:\s*\[')
 _LARGEST_EXPONENT = 17
 """Microseconds of 10**17 are beyond int64 ns; a larger exponent is not worth computing."""
 
@@ -36,24 +36,44 @@ class Event(msgspec.Struct, gc=False):
     id: Any = None
     id2: Any = None
     scope: Any = None
-    args: Any = None
+    args: msgspec.Raw = msgspec.Raw()
 
 
 class _Document(msgspec.Struct):
     trace_events: list[Event] = msgspec.field(name="traceEvents")
     distributed_info: Any = msgspec.field(name="distributedInfo", default=None)
+    base_time: Any = msgspec.field(name="baseTimeNanoseconds", default=None)
+
+
+class _Array(msgspec.Struct):
+    """What stands around the events of a document."""
+
+    trace_events: list[msgspec.Raw] = msgspec.field(name="traceEvents")
+    distributed_info: Any = msgspec.field(name="distributedInfo", default=None)
+    base_time: Any = msgspec.field(name="baseTimeNanoseconds", default=None)
 
 
 _document = msgspec.json.Decoder(_Document)
+_around = msgspec.json.Decoder(_Array)
 _array = msgspec.json.Decoder(list[Event])
 _event = msgspec.json.Decoder(Event)
 
 
+class Envelope(msgspec.Struct, frozen=True):
+    """What a document says about all its events; None is what it does not say."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    base_ns: int | None = None
+    """`baseTimeNanoseconds`: the wall time, in ns since 1970, that the events' times count from."""
+
+
 class Events(msgspec.Struct):
-    """Every event of a file, and the rank the file names for itself."""
+    """Every event of a file, and what the file says about them."""
 
     events: list[Event]
-    rank: int | None = None
+    read_as: ReadAs
+    envelope: Envelope = Envelope()
 
 
 def read_events(data: bytes, path: str, issues: IssueCounter) -> Events:
@@ -64,16 +84,30 @@ def read_events(data: bytes, path: str, issues: IssueCounter) -> Events:
     """
     content = data.removeprefix(b"\xef\xbb\xbf").strip()
     if not content:
-        return Events([])
-    if content.startswith(b"["):
-        return Events(_read_array(content, issues))
-    if not content.startswith(b"{"):
+        return Events([], "whole")
+    if not content.startswith((b"[", b"{")):
         raise UnusableInputError(f"{path}: not a trace: neither JSON nor a log with [STRACE] records")
     try:
+        if not content.isascii():
+            content.decode()  # arguments stay raw: their bytes are checked here or nowhere
+        if content.startswith(b"["):
+            return Events(_array.decode(content), "whole")
         document = _document.decode(content)
     except (msgspec.DecodeError, RecursionError, ValueError):
-        return _read_damaged_object(content, path, issues)
-    return Events(document.trace_events, _rank(document.distributed_info))
+        return _read_damaged(content, path, issues)
+    envelope = _envelope(document.distributed_info, document.base_time)
+    return Events(document.trace_events, "whole", envelope)
+
+
+def decode_envelope(content: bytes) -> Envelope | None:
+    """What stands around the events of a trace: an array or a document with an empty one; None when it is neither."""
+    if content.strip() == b"[]":
+        return Envelope()
+    try:
+        around = _around.decode(content)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return None
+    return None if around.trace_events else _envelope(around.distributed_info, around.base_time)
 
 
 def nanoseconds(raw: msgspec.Raw) -> int | None:
@@ -93,31 +127,25 @@ def nanoseconds(raw: msgspec.Raw) -> int | None:
     return value if abs(value) <= _LARGEST_NS else None
 
 
-def _read_array(content: bytes, issues: IssueCounter) -> list[Event]:
-    try:
-        return _array.decode(content)
-    except (msgspec.DecodeError, RecursionError, ValueError):
-        text = decode_text(content, issues)
-        return list(_events(iterate_array(text, 1, issues)))
-
-
-def _read_damaged_object(content: bytes, path: str, issues: IssueCounter) -> Events:
+def _read_damaged(content: bytes, path: str, issues: IssueCounter) -> Events:
     text = decode_text(content, issues)
-    start = _ARRAY_START.search(text)
-    if start is not None:
-        events = list(_events(iterate_array(text, start.end(), issues)))
-        return Events(events, _rank_in_text(text))
+    array = re.compile(ARRAY_START.pattern.decode()).search(text)
+    if text.startswith("["):
+        return Events(list(events_of(iterate_array(text, 1, issues))), "repaired")
+    if array is not None:
+        events = list(events_of(iterate_array(text, array.end(), issues, in_object=True)))
+        return Events(events, "repaired", _envelope_in_text(text))
     first = value_at(text, 0)
     if first is not None and not (isinstance(first[0], dict) and "ph" in first[0]):
         raise UnusableInputError(f"{path}: not a trace: no traceEvents")
-    lines = iterate_lines(text, issues)
-    events = list(_events(line for _, line in lines))
+    events = list(events_of(line for _, line in iterate_lines(text, issues)))
     if not events:
         raise UnusableInputError(f"{path}: not a trace: no traceEvents and no line that is an event")
-    return Events(events)
+    return Events(events, "repaired" if issues.issues() else "whole")
 
 
-def _events(texts: Iterable[str]) -> Iterator[Event]:
+def events_of(texts: Iterable[str]) -> Iterator[Event]:
+    """The event in each text, a JSON object by Python's reading."""
     for text in texts:
         try:
             yield _event.decode(text)
@@ -128,14 +156,12 @@ def _events(texts: Iterable[str]) -> Iterator[Event]:
 def _lenient_event(value: dict[str, Any]) -> Event:
     """An event of JSON that only Python reads (NaN, lone surrogates): strings become valid UTF-8."""
     fields = {
-        key: value[key]
-        for key in ("ph", "name", "cat", "pid", "tid", "id", "id2", "scope", "args")
-        if key in value
+        key: value[key] for key in ("ph", "name", "cat", "pid", "tid", "id", "id2", "scope") if key in value
     }
     event = Event(**{key: _valid_text(field) for key, field in fields.items()})
-    for key in ("ts", "dur"):
+    for key in ("ts", "dur", "args"):
         if key in value:
-            setattr(event, key, msgspec.Raw(json.dumps(value[key]).encode()))
+            setattr(event, key, msgspec.Raw(json.dumps(_valid_text(value[key])).encode()))
     return event
 
 
@@ -149,13 +175,24 @@ def _valid_text(value: Any) -> Any:
     return value
 
 
-def _rank(distributed_info: Any) -> int | None:
-    rank = distributed_info.get("rank") if isinstance(distributed_info, dict) else None
-    return rank if isinstance(rank, int) and 0 <= rank < 2**31 else None
+def _envelope(distributed_info: Any, base_time: Any) -> Envelope:
+    information = distributed_info if isinstance(distributed_info, dict) else {}
+    return Envelope(
+        rank=_count(information.get("rank"), 2**31),
+        world_size=_count(information.get("world_size"), 2**31),
+        base_ns=_count(base_time, _LARGEST_NS),
+    )
 
 
-def _rank_in_text(text: str) -> int | None:
-    """The rank of a damaged document: its `distributedInfo` object, wherever it stands."""
-    match = re.search(r'"distributedInfo"\s*:\s*(?=\{)', text)
-    found = value_at(text, match.end()) if match else None
-    return _rank(found[0]) if found else None
+def _count(value: Any, limit: int) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit else None
+
+
+def _envelope_in_text(text: str) -> Envelope:
+    """What a damaged document says: its `distributedInfo` and `baseTimeNanoseconds`, wherever they stand."""
+    found = []
+    for pattern in (r'"distributedInfo"\s*:\s*(?=\{)', r'"baseTimeNanoseconds"\s*:\s*(?=\d)'):
+        match = re.search(pattern, text)
+        value = value_at(text, match.end()) if match else None
+        found.append(value[0] if value else None)
+    return _envelope(*found)

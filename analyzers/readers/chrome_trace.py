@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import itertools
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from analyzers.readers.chrome_events import Event, nanoseconds, read_events
-from analyzers.readers.load import IssueCounter, LoadReport
-from analyzers.spans import ABSENT, Clock, Kind, Lane, Source, SpanTable, SpanTableBuilder, as_id
+import numpy as np
 
+from analyzers.arguments import ArgumentFile, ArgumentList, decode_arguments
+from analyzers.readers.chrome_events import Envelope, Event, nanoseconds, read_events
+from analyzers.readers.event_columns import (
+    NotOrdinaryError,
+    has_arguments,
+    id_columns,
+    lane_labels,
+    text_column,
+    time_column,
+)
+from analyzers.readers.event_lines import EventLines, NotStreamableError, layout_of
+from analyzers.readers.files import is_compressed, iterate_bytes
+from analyzers.readers.load import IssueCounter, LoadReport, ReadAs
+from analyzers.spans import ABSENT, Clock, Int64s, Kind, Lane, Source, SpanTable, SpanTableBuilder, as_id
+
+_BATCH = 10_000
 _DAY_NS = 86_400 * 1_000_000_000
 _UNFINISHED_NS = -1000
 """dur -1: how several profilers write a span that had not ended."""
@@ -26,8 +42,13 @@ class ChromeTrace:
     invalid: SpanTable
     """Spans with a negative duration: kept for the lifecycle check, in no statistic."""
     report: LoadReport
-    rank: int | None
-    """The rank the file names for itself (`distributedInfo`)."""
+    envelope: Envelope
+    """What the file says about all of it: its rank, its time base."""
+
+    @property
+    def rank(self) -> int | None:
+        """The rank the file names for itself (`distributedInfo`)."""
+        return self.envelope.rank
 
 
 def read_chrome_trace(
@@ -40,23 +61,35 @@ def read_chrome_trace(
     """
     counter = issues if issues is not None else IssueCounter()
     found = read_events(data, path, counter)
-    assembler = _Assembler(path, clock, found.rank if found.rank is not None else ABSENT, counter)
-    for event in found.events:
-        assembler.add(event)
-    assembler.finish()
-    spans = _without_zero_times(assembler.spans.build(), counter)
-    return ChromeTrace(
-        spans=spans,
-        invalid=assembler.invalid.build(),
-        report=LoadReport(
-            path=path,
-            format="chrome_trace",
-            records=assembler.records,
-            parsed=assembler.parsed,
-            issues=counter.issues(),
-        ),
-        rank=found.rank,
-    )
+    assembler = _Assembler(path, clock, counter, ArgumentList())
+    for start in range(0, len(found.events), _BATCH):
+        assembler.add(found.events[start : start + _BATCH])
+    return assembler.trace(found.envelope, found.read_as)
+
+
+def stream_chrome_trace(path: Path, *, clock: Clock = Clock.FILE) -> ChromeTrace | None:
+    """Read one Chrome trace in pieces, if its events each begin a line; None for anything else.
+
+    Raises:
+        UnusableInputError: the file cannot be read.
+    """
+    if not path.is_file():
+        return None
+    issues = IssueCounter()
+    pieces = iterate_bytes(path, issues)
+    head = next(pieces, b"")
+    layout = layout_of(head)
+    if layout is None:
+        return None
+    lines = EventLines(itertools.chain([head], pieces), layout, issues)
+    source = ArgumentList() if is_compressed(path) else ArgumentFile(path)
+    assembler = _Assembler(str(path), clock, issues, source)
+    try:
+        for batch in lines:
+            assembler.add(batch.events, batch.offsets)
+    except NotStreamableError:
+        return None
+    return assembler.trace(lines.envelope, "streamed")
 
 
 @dataclass(frozen=True)
@@ -73,20 +106,104 @@ class _Timed:
 class _Assembler:
     """Turns events into rows; begin/end events are matched once all are known, since files are not sorted."""
 
-    def __init__(self, path: str, clock: Clock, rank: int, issues: IssueCounter) -> None:
+    def __init__(
+        self, path: str, clock: Clock, issues: IssueCounter, arguments: ArgumentList | ArgumentFile
+    ) -> None:
         self.spans = SpanTableBuilder(Source.SERVING)
         self.invalid = SpanTableBuilder(Source.SERVING)
         self.records = 0
         self.parsed = 0
         self._path = path
         self._clock = clock
-        self._rank = rank
         self._issues = issues
+        self._arguments = arguments
         self._nested: dict[Lane, list[_Timed]] = {}
         self._async: dict[Hashable, list[_Timed]] = {}
 
-    def add(self, event: Event) -> None:
-        """Take one event."""
+    def trace(self, envelope: Envelope, read_as: ReadAs) -> ChromeTrace:
+        """Everything added, as one trace."""
+        self._finish()
+        spans = _without_zero_times(self.spans.build(), self._issues)
+        if envelope.rank is not None:
+            spans = spans.with_ranks(np.broadcast_to(np.int64(envelope.rank), len(spans)))
+        return ChromeTrace(
+            spans=spans,
+            invalid=self.invalid.build(),
+            report=LoadReport(
+                path=self._path,
+                format="chrome_trace",
+                records=self.records,
+                parsed=self.parsed,
+                issues=self._issues.issues(),
+                read_as="repaired" if self._issues.repaired else read_as,
+            ),
+            envelope=envelope,
+        )
+
+    def add(self, events: Sequence[Event], offsets: Int64s | None = None) -> None:
+        """Take events; `offsets` are their positions in the file that keeps their arguments."""
+        is_complete = [event.ph == "X" for event in events]
+        chosen = list(itertools.compress(events, is_complete))
+        try:
+            self._add_columns(chosen, None if offsets is None else offsets[is_complete])
+        except NotOrdinaryError:
+            for event in events:
+                self._add_one(event)
+            return
+        self.records += len(chosen)
+        self.parsed += len(chosen)
+        if len(chosen) < len(events):
+            for event, complete in zip(events, is_complete, strict=True):
+                if not complete:
+                    self._add_one(event)
+
+    def _add_columns(self, events: Sequence[Event], offsets: Int64s | None) -> None:
+        """Add complete events as columns.
+
+        Raises:
+            NotOrdinaryError: one of them is unusual; none was added.
+        """
+        if not events:
+            return
+        durations = time_column(event.dur for event in events)
+        if durations.min() < 0:
+            raise NotOrdinaryError
+        arguments = [bytes(event.args) for event in events]
+        labels = lane_labels(events)
+        columns: dict[str, Any] = {
+            "start_ns": time_column(event.ts for event in events),
+            "duration_ns": durations,
+            **id_columns(arguments),
+        }
+        names = text_column([event.name for event in events])
+        categories = text_column([event.cat for event in events])
+        lanes = {label: Lane(self._path, _label(label[0]), _label(label[1])) for label in set(labels)}
+        if any(lane.pid is None or lane.tid is None for lane in lanes.values()):
+            raise NotOrdinaryError
+        codes = self.spans.codes
+        self.spans.extend(
+            len(events),
+            name=codes("name", names),
+            category=codes("category", categories),
+            hid=codes("hid", [""])[0],
+            lane=codes("lane", [lanes[label] for label in labels]),
+            clock=int(self._clock),
+            kind=int(Kind.SPAN),
+            arguments=self._positions(arguments, offsets),
+            argument_source=codes("argument_source", [self._arguments])[0],
+            **columns,
+        )
+
+    def _positions(self, arguments: Sequence[bytes], offsets: Int64s | None) -> Int64s:
+        given = has_arguments(arguments)
+        if isinstance(self._arguments, ArgumentFile):
+            return np.where(given, 0 if offsets is None else offsets, ABSENT)
+        keep = self._arguments.add
+        positions = [keep(text) if has else ABSENT for text, has in zip(arguments, given, strict=True)]
+        return np.array(positions, dtype=np.int64)
+
+    def _add_one(self, event: Event) -> None:
+        """Take one event of any kind."""
         phase = event.ph
         if phase is None and event.name is None:
             return  # `{}`: how some writers end their array
@@ -113,7 +230,7 @@ class _Assembler:
             return
         self.parsed += 1
         if phase in _INSTANTS:
-            self._append(self.spans, event, _text(event.name), start, 0, lane, Kind.INSTANT, event.args)
+            self._append(self.spans, event, start, 0, lane, Kind.INSTANT, _arguments(event))
             return
         timed = _Timed(start, phase in "BbS", _text(event.name), event, lane)
         if phase in "BE":
@@ -121,7 +238,7 @@ class _Assembler:
         else:
             self._async.setdefault(_async_key(event, lane), []).append(timed)
 
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """Match begin and end events."""
         for group, kind in ((self._nested, Kind.SPAN), (self._async, Kind.ASYNC)):
             for timed_events in group.values():
@@ -149,11 +266,9 @@ class _Assembler:
                 self._issues.add("unmatched_begin", open_span.name)
             begin = stack[depth]
             del stack[depth:]
-            arguments = {**_dict(begin.event.args), **_dict(timed.event.args)}
+            arguments = {**_arguments(begin.event), **_arguments(timed.event)}
             duration = timed.at_ns - begin.at_ns
-            self._append(
-                self.spans, begin.event, begin.name, begin.at_ns, duration, begin.lane, kind, arguments
-            )
+            self._append(self.spans, begin.event, begin.at_ns, duration, begin.lane, kind, arguments)
         for open_span in stack:
             self._issues.add("unmatched_begin", open_span.name)
 
@@ -168,28 +283,26 @@ class _Assembler:
         elif duration < 0:
             self._issues.add("invalid_dur", where, lost=1)
         builder = self.spans if duration >= 0 else self.invalid
-        self._append(builder, event, _text(event.name), start, duration, lane, Kind.SPAN, event.args)
+        self._append(builder, event, start, duration, lane, Kind.SPAN, _arguments(event))
 
     def _append(
         self,
         builder: SpanTableBuilder,
         event: Event,
-        name: str,
         start: int,
         duration: int,
         lane: Lane,
         kind: Kind,
-        raw_arguments: Any,
+        arguments: dict[str, Any],
     ) -> None:
-        arguments = _dict(raw_arguments)
         builder.append(
-            name,
+            _text(event.name),
             start,
             duration,
             lane,
             clock=self._clock,
             category=_text(event.cat),
-            rank=self._rank,
+            rank=as_id(arguments.get("rank")),
             kind=kind,
             step_id=as_id(arguments.get("step_id")),
             slot=as_id(arguments.get("slot", arguments.get("buffer_slot"))),
@@ -208,7 +321,7 @@ class _Assembler:
         return Lane(self._path, pid, tid)
 
     def _metadata(self, event: Event) -> None:
-        name = _dict(event.args).get("name")
+        name = _arguments(event).get("name")
         if not isinstance(name, str):
             return
         lane = Lane(self._path, _label(event.pid), _label(event.tid))
@@ -250,13 +363,14 @@ def _label(value: Any) -> int | str | None:
     return str(value)
 
 
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _arguments(event: Event) -> dict[str, Any]:
+    raw = bytes(event.args)
+    return decode_arguments(raw) if raw else {}
 
 
 def _without_zero_times(spans: SpanTable, issues: IssueCounter) -> SpanTable:
     """Leave out rows at time 0 of a trace that otherwise starts more than a day later: their time was lost."""
-    at_zero = (spans.start_ns == 0) & (spans.duration_ns == 0)
+    at_zero = spans.start_ns == 0
     later = spans.start_ns[~at_zero]
     if not at_zero.any() or not len(later) or later.min() <= _DAY_NS:
         return spans

@@ -8,9 +8,13 @@ import msgspec
 
 InputFormat = Literal["chrome_trace", "strace_log", "requests", "manifest", "resources", "mtp_accuracy"]
 
+ReadAs = Literal["streamed", "whole", "repaired"]
+"""How a trace was read: event by event in pieces, as one document, or with its damage skipped."""
+
 IssueKind = Literal[
     "unterminated",
     "gzip_truncated",
+    "trailing_data",
     "commas_ignored",
     "commas_missing",
     "torn_tail",
@@ -37,9 +41,26 @@ IssueKind = Literal[
     "bad_request",
 ]
 
+REPAIRS: frozenset[IssueKind] = frozenset(
+    {
+        "unterminated",
+        "gzip_truncated",
+        "trailing_data",
+        "commas_ignored",
+        "commas_missing",
+        "torn_tail",
+        "malformed",
+        "bad_line",
+        "glued_lines",
+        "invalid_utf8",
+    }
+)
+"""What damages the text of a trace."""
+
 ISSUE_TEXT: dict[IssueKind, str] = {
     "unterminated": "the file ends before its closing bracket",
     "gzip_truncated": "the compressed stream ends before its end marker",
+    "trailing_data": "data after the end of the content",
     "commas_ignored": "stray commas were ignored",
     "commas_missing": "commas missing between events were supplied",
     "torn_tail": "an event cut off by the end of the file",
@@ -89,6 +110,7 @@ class LoadReport(msgspec.Struct, frozen=True):
     records: int
     parsed: int
     issues: list[LoadIssue]
+    read_as: ReadAs = "whole"
 
     @property
     def lost(self) -> int:
@@ -115,6 +137,11 @@ class IssueCounter:
         self._counts[kind] = self._counts.get(kind, 0) + count
         self._lost[kind] = self._lost.get(kind, 0) + lost
         self._where.setdefault(kind, where)
+
+    @property
+    def repaired(self) -> bool:
+        """Whether the text itself was damaged, rather than what it says."""
+        return not REPAIRS.isdisjoint(self._counts)
 
     def issues(self) -> list[LoadIssue]:
         """Everything counted so far, in the order it was first met."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 
 from analyzers.callables import callable_of
 from analyzers.errors import UnusableInputError
-from analyzers.readers.chrome_trace import ChromeTrace, read_chrome_trace
+from analyzers.readers.chrome_trace import ChromeTrace, read_chrome_trace, stream_chrome_trace
 from analyzers.readers.detect import detect_format
 from analyzers.readers.files import read_bytes
 from analyzers.readers.load import InputFormat, IssueCounter, LoadIssue, LoadReport
@@ -74,6 +75,10 @@ class _Collector:
 
     def read_file(self, path: Path) -> None:
         """Read one file by what it is."""
+        streamed = stream_chrome_trace(path)
+        if streamed is not None:
+            self.traces.append(_on_host_clock(streamed))
+            return
         issues = IssueCounter()
         data = read_bytes(path, issues)
         match detect_format(data, str(path)):
@@ -134,20 +139,14 @@ class _Collector:
         traces = []
         for path in files.serving_traces:
             try:
-                issues = IssueCounter()
-                data = read_bytes(path, issues)
-                traces.append(read_chrome_trace(data, str(path), clock=Clock.HOST, issues=issues))
+                traces.append(_read_serving_trace(path))
             except UnusableInputError as error:
                 if not files.fragments:
                     raise
                 self.damaged.append(_damaged(path, "chrome_trace", error, lost=0))
         if files.fragments and not any(trace.report.records for trace in traces):
             # Nothing was merged: the fragments hold what the processes wrote.
-            traces = []
-            for path in files.fragments:
-                issues = IssueCounter()
-                data = read_bytes(path, issues)
-                traces.append(read_chrome_trace(data, str(path), clock=Clock.HOST, issues=issues))
+            traces = [_read_serving_trace(path) for path in files.fragments]
         self.traces += traces
 
     def recording(self, paths: Sequence[Path]) -> Recording:
@@ -206,6 +205,15 @@ def _damaged(path: Path, input_format: InputFormat, error: UnusableInputError, *
     return LoadReport(path=str(path), format=input_format, records=1, parsed=0, issues=[issue])
 
 
+def _read_serving_trace(path: Path) -> ChromeTrace:
+    streamed = stream_chrome_trace(path, clock=Clock.HOST)
+    if streamed is not None:
+        return streamed
+    issues = IssueCounter()
+    data = read_bytes(path, issues)
+    return read_chrome_trace(data, str(path), clock=Clock.HOST, issues=issues)
+
+
 def _on_host_clock(trace: ChromeTrace) -> ChromeTrace:
     """Recognize the serving profiler's own trace: its clock is CLOCK_MONOTONIC. Any other keeps a clock of its own."""
     spans = trace.spans
@@ -214,7 +222,5 @@ def _on_host_clock(trace: ChromeTrace) -> ChromeTrace:
     has_dispatches = len(spans) > 0 and bool((dispatches & is_kernel[spans.category]).any())
     if _SA_PROFILE_CATEGORIES.isdisjoint(spans.categories) and not has_dispatches:
         return trace
-    clock = np.full(len(spans), int(Clock.HOST), dtype=np.int8)
-    return ChromeTrace(
-        spans=spans.with_clock(clock), invalid=trace.invalid, report=trace.report, rank=trace.rank
-    )
+    clock = np.broadcast_to(np.int8(Clock.HOST), len(spans))
+    return dataclasses.replace(trace, spans=spans.with_clock(clock))
