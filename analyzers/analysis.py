@@ -13,7 +13,7 @@ import numpy as np
 
 from analyzers.bubbles import decode_callables, measure_step_time
 from analyzers.callables import RUN, SUBMIT, WAIT, DispatchNames, is_prefill
-from analyzers.findings import find
+from analyzers.findings import Measured, find
 from analyzers.lifecycle import Lifecycle, Step, check_lifecycles
 from analyzers.pipeline import PipelineResult, check_preparation, measure_pipeline
 from analyzers.readers.recording import Recording, load_recording
@@ -128,7 +128,8 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
             spans, lifecycle, matching, pipelines, recording.requests, late_ns=options.late_ns
         ),
     )
-    return _with_findings(report, recording, matching_not_overlapping=matching.not_overlapping)
+    measured = Measured(report, recording, lifecycle, matching, pipelines, step_times)
+    return msgspec.structs.replace(report, findings=find(measured))
 
 
 def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict:
@@ -158,11 +159,6 @@ def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict
             1, next(f"{f.title}: {f.evidence}" for f in report.findings if f.code == "mtp_accuracy")
         )
     return Verdict(0, "ok")
-
-
-def _with_findings(report: Report, recording: Recording, *, matching_not_overlapping: int) -> Report:
-    findings = find(report, recording, not_overlapping=matching_not_overlapping)
-    return msgspec.structs.replace(report, findings=findings)
 
 
 def _completed(recording: Recording, lifecycle: Lifecycle) -> set[int]:

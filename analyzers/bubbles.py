@@ -30,7 +30,7 @@ LeftOutReason = Literal["no rank records", "prefill between", "published out of 
 
 PHASE_ORDER: tuple[StepPhase, ...] = get_args(StepPhase)
 
-_SCHEDULE_SPAN = "scheduler.schedule"
+SCHEDULE_SPAN = "scheduler.schedule"
 _PROCESS_SPAN = "scheduler.process_step_output"
 
 
@@ -147,10 +147,10 @@ class _Serving:
         self.on_host_clock = _on_host_clock(callable_name, spans)
         self._neighbours = lifecycle.neighbours(callable_name)
         self._prefills = prefill_intervals(spans, lifecycle)
-        self._schedule = _intervals(spans, _SCHEDULE_SPAN)
-        self._prepare = _intervals(spans, PREPARE_SPAN)
-        processed = {key: item.end_ns for key, item in _intervals(spans, _PROCESS_SPAN).items()}
-        reclaimed = {key: item.end_ns for key, item in _intervals(spans, RECLAIM_SPAN).items()}
+        self._schedule = intervals(spans, SCHEDULE_SPAN)
+        self._prepare = intervals(spans, PREPARE_SPAN)
+        processed = {key: item.end_ns for key, item in intervals(spans, _PROCESS_SPAN).items()}
+        reclaimed = {key: item.end_ns for key, item in intervals(spans, RECLAIM_SPAN).items()}
         self.published_by: PublishedBy = "worker_wait"
         self._published: dict[int, int] = {id(step): step.interval.end_ns for step in self.steps}
         sources: list[tuple[PublishedBy, dict[tuple[Hashable, int], int]]] = [
@@ -158,9 +158,9 @@ class _Serving:
             ("reclaim_decode", reclaimed),
         ]
         for source, ends in sources:
-            if self.steps and all(_key(step) in ends for step in self.steps):
+            if self.steps and all(step_key(step) in ends for step in self.steps):
                 self.published_by = source
-                self._published = {id(step): ends[_key(step)] for step in self.steps}
+                self._published = {id(step): ends[step_key(step)] for step in self.steps}
                 break
 
     def split(self, rounds: Sequence[Round]) -> tuple[list[StepBreakdown], Counter[LeftOutReason]]:
@@ -187,7 +187,7 @@ class _Serving:
 
     def _segments(self, step: Step, run: RankRun | None) -> list[Segment]:
         segments: list[Segment] = []
-        scheduled, prepared = self._schedule.get(_key(step)), self._prepare.get(_key(step))
+        scheduled, prepared = self._schedule.get(step_key(step)), self._prepare.get(step_key(step))
         if scheduled is not None:
             segments.append(("schedule", scheduled.start_ns, scheduled.end_ns))
         if prepared is not None:
@@ -266,12 +266,14 @@ def _on_host_clock(callable_name: str, spans: SpanTable) -> bool:
     return bool((spans.clock[rows] == Clock.HOST).all())
 
 
-def _intervals(spans: SpanTable, suffix: str) -> dict[tuple[Hashable, int], Interval]:
+def intervals(spans: SpanTable, suffix: str) -> dict[tuple[Hashable, int], Interval]:
+    """(process, step id) -> the outermost span of the step whose name ends in `suffix`."""
     starts, ends = spans.start_ns, spans.end_ns
     return {key: Interval(int(starts[row]), int(ends[row])) for key, row in by_step(spans, suffix).items()}
 
 
-def _key(step: Step) -> tuple[Hashable, int]:
+def step_key(step: Step) -> tuple[Hashable, int]:
+    """The step as `intervals` names it."""
     return step.submit.process, step.step_id
 
 

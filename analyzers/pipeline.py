@@ -67,6 +67,8 @@ class Pipeline(msgspec.Struct, frozen=True):
     most_in_flight: int
     in_flight: Overlap
     """Consecutive steps with submit(N+1).start < wait(N).end."""
+    returned: Overlap
+    """The same with submit(N+1).end: a submit that blocks until the step before it completes puts nothing in flight."""
     scheduled: Overlap
     """The same by the runtime's scheduler: node.submit(N+1) starts before the last node.complete(N) ends."""
     prepare: Overlap
@@ -83,26 +85,36 @@ class Pipeline(msgspec.Struct, frozen=True):
         return bool(self.in_flight.pairs or self.scheduled.pairs or self.bind.pairs)
 
     @property
+    def blocks_in_submit(self) -> bool:
+        """Whether submits begin before the step ahead completed and return only after it."""
+        return 2 * self.returned.overlapping < self.in_flight.overlapping
+
+    @property
     def statement(self) -> str:
         """What the pipeline did, in words."""
+        overlapped = "submitted before the previous one completed"
+        if self.blocks_in_submit:
+            overlapped = "back from their submit before the previous one completed"
         told_by = self.in_flight if self.in_flight.pairs else self.scheduled
+        if self.blocks_in_submit:
+            told_by = self.returned
         pairs = f"{told_by.overlapping} of {told_by.pairs} steps"
         if told_by is self.scheduled:
             pairs = f"by the scheduler's records {pairs}"
         match self.state:
             case "in flight":
                 count = {2: "two", 3: "three", 4: "four"}.get(self.most_in_flight, str(self.most_in_flight))
-                return f"{count} in flight: {pairs} submitted before the previous one completed"
+                return f"{count} in flight: {pairs} {overlapped}"
             case "partly overlapped":
-                return f"partly overlapped: {pairs} submitted before the previous one completed"
+                return f"partly overlapped: {pairs} {overlapped}"
             case "collapsed":
                 return (
                     f"pipeline collapsed to depth one: depth {self.declared_depth} declared, "
-                    f"but only {pairs} submitted before the previous one completed"
+                    f"but only {pairs} {overlapped}"
                 )
             case "depth one":
                 declared = "depth one declared" if self.declared_depth == 1 else "no depth declared"
-                return f"one in flight ({declared}): {pairs} submitted before the previous one completed"
+                return f"one in flight ({declared}): {pairs} {overlapped}"
             case "unavailable":
                 return (
                     "neither submit and wait spans nor scheduler records: bind overlaps runner_run in "
@@ -137,6 +149,12 @@ def measure_pipeline(
         pairs=len(neighbours),
         overlapping=sum(following.interval.start_ns < step.interval.end_ns for step, following in neighbours),
     )
+    returned = Overlap(
+        pairs=len(neighbours),
+        overlapping=sum(
+            following.submit.interval.end_ns < step.interval.end_ns for step, following in neighbours
+        ),
+    )
     flights = _scheduler_flights(spans, matching, callable_name)
     scheduled = Overlap(
         pairs=max(0, len(flights) - 1),
@@ -145,10 +163,11 @@ def measure_pipeline(
     steady_steps, steady = _steady_state(steps, prefill_intervals(spans, lifecycle), full_batch)
     figures = Pipeline(
         callable=callable_name,
-        state=_state(in_flight if in_flight.pairs else scheduled, lifecycle.depth),
+        state=_state(returned if returned.pairs else scheduled, lifecycle.depth),
         declared_depth=lifecycle.depth,
         most_in_flight=_most_in_flight(steps) if steps else _most_at_once(flights),
         in_flight=in_flight,
+        returned=returned,
         scheduled=scheduled,
         prepare=_prepare_overlap(neighbours, spans, rounds),
         bind=_bind_overlap(matching, callable_name),
@@ -172,7 +191,7 @@ def check_preparation(spans: SpanTable, depth: int) -> list[Fault]:
         early = int(spans.end_ns[holder] - spans.start_ns[row])
         if early > 0:
             detail = f"step {step_id} is prepared {early} ns before step {step_id - depth} is reclaimed"
-            references = [_reference(spans, row), _reference(spans, holder)]
+            references = [span_reference(spans, row), span_reference(spans, holder)]
             faults.append(Fault("prepared_before_reclaim", "", detail, references))
     return faults
 
@@ -343,13 +362,16 @@ def _binds_during(run: RankRun, following: RankRun) -> bool:
     return bind.overlaps(run.phases["runner_run"])
 
 
-def _reference(spans: SpanTable, row: int) -> SpanReference:
+def span_reference(spans: SpanTable, row: int) -> SpanReference:
+    """One row as a finding names it."""
     lane = spans.lane_of(row)
+    step, dispatch = int(spans.step_id[row]), int(spans.dispatch_id[row])
     return SpanReference(
         name=spans.name_of(row),
         start_ns=int(spans.start_ns[row]),
         end_ns=int(spans.end_ns[row]),
         pid=str(lane.pid),
         tid=str(lane.tid),
-        step_id=int(spans.step_id[row]),
+        dispatch_id=dispatch if dispatch != ABSENT else None,
+        step_id=step if step != ABSENT else None,
     )

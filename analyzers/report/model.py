@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from analyzers.bubbles import StepTime
+from analyzers.endpoints import SpanReference
 from analyzers.lifecycle import CrossProcessPair, Edge, Fault
 from analyzers.pipeline import Pipeline
 from analyzers.readers.load import LoadReport
@@ -52,6 +53,14 @@ FindingCode = Literal[
     "faults_injected",
     "resource_growth",
     "mtp_accuracy",
+    "host_bound",
+    "device_bound",
+    "synchronous_fallback",
+    "slow_rank_in_exchange",
+    "long_tail_split",
+    "bind_outliers",
+    "record_gaps",
+    "acceptance_fell",
 ]
 
 
@@ -63,6 +72,10 @@ class Finding(msgspec.Struct, frozen=True):
     title: str
     evidence: str
     advice: str = ""
+    figures: dict[str, float] = {}
+    """The evidence in numbers; the unit is in the name."""
+    spans: list[SpanReference] = []
+    """Where to look first."""
 
 
 class RunSummary(msgspec.Struct, frozen=True):

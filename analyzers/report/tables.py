@@ -165,6 +165,7 @@ def _mean_and_median(summary: Summary) -> list[str]:
 def _pipeline(pipeline: Pipeline) -> Table:
     overlaps = [
         ("submit(N+1) before wait(N) ends", pipeline.in_flight),
+        ("submit(N+1) returns before wait(N) ends", pipeline.returned),
         ("node.submit(N+1) before node.complete(N)", pipeline.scheduled),
         ("prepare(N+1) during runner_run(N)", pipeline.prepare),
         ("bind(N+1) during runner_run(N)", pipeline.bind),

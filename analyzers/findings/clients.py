@@ -1,0 +1,124 @@
+"""What the clients saw, and what the processes held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median
+
+from analyzers.findings.context import Measured, milliseconds
+from analyzers.pipeline import PipelineResult
+from analyzers.readers.recording import Recording
+from analyzers.report.model import Finding, Report, Severity
+from analyzers.requests import RequestFigures
+from analyzers.resources import GROWTH_LIMIT
+from analyzers.statistics import summarize
+
+COLD_START_RATIO = 3
+"""How many times slower than the rest a first wave must be to be reported."""
+
+
+COLD_STEPS_SHARE = 20
+"""One in so many steps, the first ones, is compared with the rest."""
+
+
+def clients(measured: Measured) -> Iterable[Finding]:
+    """What is wrong with requests, warm-up, resources and MTP's tokens."""
+    for figures in measured.report.requests:
+        yield from _requests(figures)
+    yield from _cold_start(measured.recording)
+    for pipeline in measured.pipelines:
+        yield from _cold_steps(pipeline)
+    yield from _resources(measured.report)
+    yield from _mtp_accuracy(measured.report)
+
+
+def _requests(figures: RequestFigures) -> Iterable[Finding]:
+    if figures.failed:
+        severity: Severity = "error" if figures.failed == figures.requests else "warning"
+        title = f"failed={figures.failed} of {figures.requests} {figures.phase} requests"
+        yield Finding("requests_failed", severity, title, "failed requests are in no latency")
+    mtp = figures.mtp
+    if mtp is not None and mtp.impossible:
+        title = f"impossible MTP counts in {len(mtp.impossible)} requests: no acceptance rate is made of them"
+        evidence = f"first: request {mtp.impossible[0]} accepted more drafts than were proposed"
+        yield Finding("mtp_impossible", "error", title, evidence, "check for counter resets")
+    if mtp is not None and mtp.identity_broken:
+        title = f"1 + steps + accepted differs from the tokens of {len(mtp.identity_broken)} requests"
+        yield Finding("mtp_identity", "warning", title, f"first: request {mtp.identity_broken[0]}")
+
+
+def _cold_start(recording: Recording) -> Iterable[Finding]:
+    """Requests sent before any answered, in a file that does not set warm-up apart, and much slower than the rest."""
+    if recording.requests_have_phases:
+        return
+    ttfts = [
+        (timing.send_ns, timing.first_ns)
+        for timing in recording.requests
+        if timing.send_ns is not None and timing.first_ns is not None
+    ]
+    first_answer = min((first for _, first in ttfts), default=0)
+    wave = summarize([first - send for send, first in ttfts if send <= first_answer]).p50
+    rest = summarize([first - send for send, first in ttfts if send > first_answer]).p50
+    if wave is None or not rest or wave < COLD_START_RATIO * rest:
+        return
+    title = f"first wave is {wave / rest:.0f}x the median: cold start inside the sample?"
+    evidence = f"median TTFT {milliseconds(wave)} before the first answer, {milliseconds(rest)} after it"
+    yield Finding("cold_start", "warning", title, evidence, "mark warm-up requests with a phase")
+
+
+def _cold_steps(pipeline: PipelineResult) -> Iterable[Finding]:
+    """The first of the steady steps much slower than the rest: they belong to the warm-up."""
+    latencies = [step.submit_to_completion_ns for step in pipeline.steady_steps]
+    first = len(latencies) // COLD_STEPS_SHARE
+    if not first:
+        return
+    cold, rest = median(latencies[:first]), median(latencies[first:])
+    if rest > 0 and cold >= COLD_START_RATIO * rest:
+        title = (
+            f"{pipeline.figures.callable}: the first {first} steady steps take {cold / rest:.0f}x the median"
+        )
+        yield Finding(
+            "cold_start",
+            "warning",
+            title + ": cold start inside the sample?",
+            f"median submit-to-completion {milliseconds(cold)}, then {milliseconds(rest)}",
+            "warm up for longer, or leave them out with --steps",
+            figures={"steps": first, "cold_ns": cold, "rest_ns": rest},
+            spans=[pipeline.steady_steps[0].submit.reference()],
+        )
+
+
+def _resources(report: Report) -> Iterable[Finding]:
+    for growth in report.resources:
+        during = f"from round {growth.first_steps} to round {growth.last_steps}"
+        if growth.rss_growth > GROWTH_LIMIT:
+            title = f"{growth.process}: resident memory grew by {100 * growth.rss_growth:.1f} % {during}"
+            evidence = f"{growth.first_rss_bytes / 2**20:.1f} to {growth.last_rss_bytes / 2**20:.1f} MiB"
+            yield Finding("resource_growth", "warning", title, evidence, "see resources.jsonl for its course")
+        for what, first, last in (
+            ("open file descriptors", growth.first_fds, growth.last_fds),
+            ("shared-memory regions", growth.first_shared_regions, growth.last_shared_regions),
+        ):
+            if last > first:
+                title = f"{growth.process}: {last - first} more {what} {during}"
+                yield Finding("resource_growth", "warning", title, f"{first} to {last}")
+
+
+def _mtp_accuracy(report: Report) -> Iterable[Finding]:
+    accuracy = report.mtp_accuracy
+    if accuracy is None:
+        return
+    compared = f"{accuracy.requests} requests, {accuracy.tokens} tokens, engine.mtp = {accuracy.mtp} and 0"
+    difference = accuracy.first_difference
+    if difference is None:
+        yield Finding("mtp_accuracy", "info", "MTP on and off generate the same tokens", compared)
+        return
+    first, second = (
+        "the end" if token is None else f"token {token}"
+        for token in (difference.with_mtp, difference.without_mtp)
+    )
+    title = f"MTP changes the tokens of {accuracy.different_requests} of {accuracy.requests} requests"
+    evidence = f"first: {difference.request_id}, output position {difference.position}: {first} with MTP, {second} without"
+    yield Finding(
+        "mtp_accuracy", "error", title, evidence, "compare requests.jsonl with a run at engine.mtp=0"
+    )

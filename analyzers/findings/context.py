@@ -1,0 +1,29 @@
+"""What findings are made of: the report's figures, and the measurements behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzers.bubbles import StepTimeResult
+from analyzers.lifecycle import Lifecycle
+from analyzers.pipeline import PipelineResult
+from analyzers.readers.recording import Recording
+from analyzers.report.model import Report
+from analyzers.rounds import RoundMatching
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One recording, measured: `report` holds every figure, its own list of findings not yet filled."""
+
+    report: Report
+    recording: Recording
+    lifecycle: Lifecycle
+    matching: RoundMatching
+    pipelines: list[PipelineResult]
+    step_times: list[StepTimeResult]
+
+
+def milliseconds(nanoseconds: float) -> str:
+    """`1.234 ms`."""
+    return f"{nanoseconds / 1e6:.3f} ms"

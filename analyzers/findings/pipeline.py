@@ -1,0 +1,183 @@
+"""How the pipeline overlaps, what serialises it where it does not, and whether host or device sets the pace."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from analyzers.bubbles import SCHEDULE_SPAN, StepTime, intervals, step_key
+from analyzers.callables import RUN, is_prefill
+from analyzers.endpoints import SpanReference
+from analyzers.findings.context import Measured, milliseconds
+from analyzers.lifecycle import Step
+from analyzers.pipeline import PREPARE_SPAN, Pipeline
+from analyzers.report.model import Finding, FindingCode, Severity
+from analyzers.rounds import Interval
+
+Serialiser = Literal["submit runs", "submit waits", "device lane", "prepare", "slot", "schedule", "unknown"]
+"""What made a step begin only after the one ahead had completed."""
+
+RUNS_INSIDE = 0.8
+"""A submit that takes this share of submit-to-completion ran the step itself."""
+
+HOST_BOUND = 0.5
+"""Share of the steps' time outside of the runners from which on the host sets the pace."""
+
+_CAUSE: dict[Serialiser, tuple[str, str]] = {
+    "submit runs": (
+        "submit itself lasts as long as the run",
+        "make submit return: a blocking call, or a reset of the windows before every dispatch, runs inside it",
+    ),
+    "submit waits": (
+        "submit begins in time but returns only when the step ahead has completed",
+        "keep the windows between dispatches (persistent windows, no reset), and a frame free for the next one",
+    ),
+    "device lane": (
+        "the step is prepared in time, but submitted only when the step ahead has completed",
+        "look at what the device lane waits for between prepare and submit: a fence, a copy outside of the dispatch",
+    ),
+    "prepare": (
+        "prepare begins in time but ends only when the step ahead has completed",
+        "look at what prepare waits for: metadata or a block table that comes from the device",
+    ),
+    "slot": (
+        "the step is scheduled in time, but prepared only when the step ahead has completed",
+        "look for the slot it waits for: who holds it, and whether there are two",
+    ),
+    "schedule": (
+        "the step is scheduled only when the step ahead has completed",
+        "let the scheduler plan a step from what it knows before the tokens of the one ahead arrive",
+    ),
+    "unknown": (
+        "the trace does not say what the step waits for before its submit",
+        "record the prepare lane and the scheduler with step ids",
+    ),
+}
+
+
+def pipelines(measured: Measured) -> Iterable[Finding]:
+    """The state of each decode pipeline, with the wait that serialises a collapsed one; and who sets the pace."""
+    for pipeline in measured.report.pipelines:
+        yield from _pipeline(pipeline, measured)
+    for step_time in measured.report.step_time:
+        yield from _pace(step_time)
+    yield from _synchronous_fallback(measured)
+
+
+def _pipeline(pipeline: Pipeline, measured: Measured) -> Iterable[Finding]:
+    collapsed = pipeline.state == "collapsed"
+    code: FindingCode = "pipeline_collapsed" if collapsed else "pipeline"
+    cadence = pipeline.cadence.p50
+    evidence = f"median cadence {milliseconds(cadence)}" if cadence is not None else "cadence unavailable"
+    advice = ""
+    figures = {
+        "submitted_early": float(pipeline.in_flight.overlapping),
+        "pairs": float(pipeline.in_flight.pairs),
+    }
+    spans = []
+    serialised = serialisers(pipeline.callable, measured) if collapsed else {}
+    if serialised:
+        cause, pairs = max(serialised.items(), key=lambda entry: len(entry[1]))
+        text, advice = _CAUSE[cause]
+        evidence += f"; in {len(pairs)} of {pipeline.in_flight.pairs} steps {text}"
+        figures["serialised_by_this"] = len(pairs)
+        before, step = pairs[0]
+        spans = [before.wait.reference(), step.submit.reference()]
+    severity: Severity = "warning" if collapsed else "info"
+    title = f"{pipeline.callable}: {pipeline.statement}"
+    yield Finding(code, severity, title, evidence, advice, figures=figures, spans=spans)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """When the steps were scheduled and prepared."""
+
+    schedule: Mapping[tuple[Hashable, int], Interval]
+    prepare: Mapping[tuple[Hashable, int], Interval]
+
+
+def serialisers(callable_name: str, measured: Measured) -> dict[Serialiser, list[tuple[Step, Step]]]:
+    """What each step waited for that was not in flight before the one ahead had completed."""
+    spans = measured.recording.spans
+    planned = _Planned(intervals(spans, SCHEDULE_SPAN), intervals(spans, PREPARE_SPAN))
+    found: dict[Serialiser, list[tuple[Step, Step]]] = {}
+    for before, step in measured.lifecycle.neighbours(callable_name):
+        if step.submit.interval.end_ns >= before.interval.end_ns:
+            found.setdefault(_serialiser(before, step, planned), []).append((before, step))
+    return found
+
+
+def _serialiser(before: Step, step: Step, planned: _Planned) -> Serialiser:
+    completed_ns = before.interval.end_ns
+    if before.submit.interval.duration_ns >= RUNS_INSIDE * before.submit_to_completion_ns:
+        return "submit runs"
+    if step.submit.interval.start_ns < completed_ns:
+        return "submit waits"
+    prepare, schedule = planned.prepare.get(step_key(step)), planned.schedule.get(step_key(step))
+    if prepare is not None and prepare.end_ns <= completed_ns:
+        return "device lane"
+    if prepare is not None and prepare.start_ns < completed_ns:
+        return "prepare"
+    if schedule is None:
+        return "unknown"
+    return "slot" if schedule.end_ns <= completed_ns else "schedule"
+
+
+def _pace(step_time: StepTime) -> Iterable[Finding]:
+    """Host-bound or device-bound: whether the runner of the last rank takes most of the time between two steps."""
+    total = step_time.wall.mean
+    if not step_time.ranks_known or step_time.published_by == "last rank" or not total:
+        return
+    means = {entry.phase: entry.charged.mean or 0.0 for entry in step_time.phases}
+    share = means.pop("runner", 0.0) / total
+    steps = f"{step_time.wall.n} {step_time.scope} steps of {milliseconds(total)} on average"
+    figures = {"runner_share": share, "steps": float(step_time.wall.n), "mean_wall_ns": total}
+    largest = sorted(means, key=lambda phase: -means[phase])[:2]
+    rest = ", ".join(f"{phase} {milliseconds(means[phase])}" for phase in largest if means[phase])
+    evidence = f"{steps}; outside of the runner: {rest or 'nothing'}"
+    if 1 - share > HOST_BOUND:
+        title = f"{step_time.callable}: host-bound, {100 * (1 - share):.0f} % of a step's time is not the runner's"
+        advice = f"shorten {largest[0]}, or do it behind the step ahead"
+        yield Finding("host_bound", "warning", title, evidence, advice, figures=figures)
+        return
+    title = f"{step_time.callable}: device-bound, the runner takes {100 * share:.0f} % of a step's time"
+    yield Finding("device_bound", "info", title, evidence, figures=figures)
+
+
+def _synchronous_fallback(measured: Measured) -> Iterable[Finding]:
+    """Waits that lie inside their submit, and decode steps that ran blocking beside submitted ones."""
+    inside = [
+        fault
+        for fault in measured.report.lifecycle.faults
+        if fault.kind == "wait_before_submit_end" and _nested(fault.spans[0], fault.spans[1])
+    ]
+    if inside:
+        title = f"{inside[0].callable}: {len(inside)} steps fell back to blocking: their wait lies inside their submit"
+        yield Finding(
+            "synchronous_fallback",
+            "warning",
+            title,
+            inside[0].detail,
+            "look at why submit waited itself: they are in no latency",
+            figures={"steps": float(len(inside))},
+            spans=inside[0].spans,
+        )
+    spans = measured.recording.spans
+    for name in dict.fromkeys(step.callable for step in measured.lifecycle.steps):
+        blocking = int(spans.named(name + RUN).sum())
+        if blocking and not is_prefill(name):
+            submitted = len(measured.lifecycle.of(name))
+            yield Finding(
+                "synchronous_fallback",
+                "warning",
+                f"{name}: {blocking} steps ran blocking beside {submitted} that were submitted",
+                f"{blocking} spans {name}{RUN}",
+                "look at what makes a step run blocking: they are in no submit-to-completion",
+                figures={"steps": float(blocking), "submitted": float(submitted)},
+            )
+
+
+def _nested(submit: SpanReference, wait: SpanReference) -> bool:
+    same_thread = (submit.pid, submit.tid) == (wait.pid, wait.tid)
+    return same_thread and submit.start_ns <= wait.start_ns and wait.end_ns <= submit.end_ns

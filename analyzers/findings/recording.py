@@ -1,0 +1,155 @@
+"""What the input is: whether it holds anything, what of it was lost, and which lifecycles are not valid."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from analyzers.findings.context import Measured
+from analyzers.lifecycle import ASSUMED_DEPTH
+from analyzers.readers.load import IssueKind, LoadReport
+from analyzers.readers.recording import Recording
+from analyzers.report.model import Finding, Report
+from analyzers.spans import ABSENT
+
+_REPAIRS: frozenset[IssueKind] = frozenset(
+    {"unterminated", "commas_ignored", "commas_missing", "glued_lines", "invalid_utf8", "attributes_cut"}
+)
+_LOG_LEVEL_ADVICE = "run again with the runtime's log at TIMING level (PYPTO_RUNTIME_LOG=v9)"
+
+
+def recording(measured: Measured) -> Iterable[Finding]:
+    """Whether there is anything to measure, and what is missing from it or wrong with it."""
+    report, source = measured.report, measured.recording
+    yield from _no_data(report, source)
+    yield from _run_status(report)
+    for entry in report.inputs:
+        yield from _input(entry)
+    yield from _lifecycle(report)
+    yield from _rank_names(report, source)
+    yield from _lost_runs(report, source)
+
+
+def _no_data(report: Report, recording: Recording) -> Iterable[Finding]:
+    if report.has_data:
+        return
+    logs = [entry for entry in report.inputs if entry.format == "strace_log"]
+    if logs and not any(entry.records for entry in logs):
+        ready = len(recording.ready_devices)
+        evidence = f"no [STRACE] record in {', '.join(entry.path for entry in logs)}"
+        if ready:
+            evidence += f", although {ready} ranks report ready"
+        title = "no data: the log level hides the runtime's timing records"
+        yield Finding("no_data", "error", title, evidence, _LOG_LEVEL_ADVICE)
+        return
+    evidence = f"spans=0 in {', '.join(entry.path for entry in report.inputs) or ', '.join(recording.paths)}"
+    yield Finding("no_data", "error", "no data: no spans", evidence, "check that profiling was on")
+
+
+def _run_status(report: Report) -> Iterable[Finding]:
+    run = report.run
+    if run is not None and run.status != "complete":
+        evidence = _in_one_line(run.error) if run.error else "run.json says so"
+        title = f"the run is {run.status}: figures cover what was recorded until then"
+        yield Finding("run_status", "warning", title, evidence)
+    if run is not None and run.faults:
+        title = f"faults were injected: {'; '.join(run.faults)}"
+        yield Finding(
+            "faults_injected", "info", title, "run.json", "take no figure of this run for the engine's"
+        )
+
+
+def _in_one_line(error: str) -> str:
+    """What failed and why: the first line of an error, and the last where a traceback lies between them."""
+    lines = error.strip().splitlines()
+    return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
+
+
+def _input(entry: LoadReport) -> Iterable[Finding]:
+    for issue in entry.issues:
+        evidence = f"{entry.path}: {issue.kind}={issue.count}"
+        if issue.where:
+            evidence += f", first at {issue.where}"
+        if issue.lost:
+            title = f"{issue.lost} of {entry.records} records lost: {issue.text}"
+            advice = "figures that need them are missing; allow a loss with --max-loss"
+            yield Finding("lost_records", "error", title, evidence, advice)
+        elif issue.kind in _REPAIRS:
+            yield Finding("repaired_input", "warning", f"input repaired: {issue.text}", evidence)
+        else:
+            yield Finding("input_note", "info", issue.text, evidence)
+
+
+def _lifecycle(report: Report) -> Iterable[Finding]:
+    lifecycle = report.lifecycle
+    kinds = Counter(fault.kind for fault in lifecycle.faults)
+    for kind, count in kinds.items():
+        first = next(fault for fault in lifecycle.faults if fault.kind == kind)
+        title = f"lifecycle fault {kind}: {count}"
+        evidence = f"first: {first.callable} {first.detail}".replace("  ", " ")
+        yield Finding(
+            "lifecycle_fault", "error", title, evidence, "see the list of faults", spans=first.spans
+        )
+    violations = [pair for pair in lifecycle.cross_process if pair.violates_causality]
+    if violations:
+        first_pair = violations[0]
+        yield Finding(
+            "clocks_not_comparable",
+            "error",
+            f"clocks not comparable: causality_violations={len(violations)}",
+            f"{first_pair.id}: wait end - submit start = {first_pair.wait_end_minus_submit_start_ns / 1000:g} us",
+            "latency across these processes is withheld: record both ends on one host clock",
+        )
+    edges = Counter(edge.kind for edge in lifecycle.edges)
+    for edge_kind, count in edges.items():
+        title = f"{edge_kind}={count}: lifecycles cut by the profile window, left out of latencies"
+        first_edge = next(edge for edge in lifecycle.edges if edge.kind == edge_kind)
+        evidence = f"first: {first_edge.span.name} at {first_edge.span.start_ns} ns"
+        yield Finding("edge_of_window", "info", title, evidence)
+    by_order = sum(figures.paired_by.get("order", 0) for figures in report.steps if figures.scope == "all")
+    if by_order and lifecycle.declared_depth is None:
+        title = f"{by_order} pairs made by order, assuming at most {ASSUMED_DEPTH} dispatches in flight"
+        evidence = "their spans carry no id and no depth is declared"
+        yield Finding("assumed_depth", "info", title, evidence)
+
+
+def _rank_names(report: Report, recording: Recording) -> Iterable[Finding]:
+    if "pid order" in report.ranks.bases:
+        unnamed = sum(basis == "pid order" for basis in recording.ranks.basis.values())
+        yield Finding(
+            "rank_names",
+            "warning",
+            "ranks named by pid order",
+            f"nothing in the input names the rank of {unnamed} of {len(recording.ranks.ranks)} processes",
+            "keep the `[chip_process pid=.. dev=..] ready` lines, or analyze the whole run directory",
+        )
+    for rank, processes in recording.ranks.conflicts:
+        title = f"rank {rank} is claimed by {len(processes)} processes"
+        evidence = ", ".join(f"pid {pid} in {file}" for file, pid in processes)
+        yield Finding("rank_conflict", "error", title, evidence, "analyze the logs of one run at a time")
+    if recording.manifest is not None and report.ranks.ranks:
+        expected = {process.rank for process in recording.manifest.device_map}
+        missing = sorted(expected - set(report.ranks.ranks))
+        if missing:
+            title = f"no run of rank {', '.join(map(str, missing))} was recorded"
+            evidence = f"the manifest names {len(expected)} ranks, {len(report.ranks.ranks)} have records"
+            yield Finding("rank_missing", "error", title, evidence, "skews cover the other ranks only")
+
+
+def _lost_runs(report: Report, recording: Recording) -> Iterable[Finding]:
+    """One finding a rank that did runs of which no record tells."""
+    for rank in sorted({run.rank for run in report.lost_runs}):
+        lost = [run for run in report.lost_runs if run.rank == rank]
+        which = f"first: {lost[0].callable}"
+        if lost[0].dispatch_id is not None:
+            which += f" dispatch {lost[0].dispatch_id}{_step_of(recording, lost[0].dispatch_id)}"
+        files = sorted({file for (file, _), of_rank in recording.ranks.ranks.items() if of_rank == rank})
+        title = f"rank {rank}: no chip.run record of {len(lost)} of its runs"
+        evidence = f"{which}, in {', '.join(files)}"
+        yield Finding("lost_records", "error", title, evidence, "allow a loss with --max-loss")
+
+
+def _step_of(recording: Recording, dispatch_id: int) -> str:
+    spans = recording.spans
+    steps = spans.step_id[(spans.dispatch_id == dispatch_id) & (spans.step_id != ABSENT)]
+    return f" (step {int(steps[0])})" if len(steps) else ""

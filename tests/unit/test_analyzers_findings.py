@@ -1,0 +1,411 @@
+"""One hand-made recording a finding in which it holds, and one in which it does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzers.analysis import analyze_recording
+from analyzers.readers.recording import load_recording
+from analyzers.report.model import Finding, FindingCode, Report
+from analyzers.rundir import Manifest, RunTiming
+
+US, MS = 1_000, 1_000_000
+DECODE = "decode"
+STEPS, PERIOD = 20, 100 * MS
+
+
+class Recorded:
+    """Collects a serving trace and the ranks' log, and measures them as one recording. Times are ns."""
+
+    def __init__(self, directory: Path, depth: int = 2) -> None:
+        self._directory = directory
+        self._depth = depth
+        self.events: list[dict[str, Any]] = []
+        self.records: list[str] = []
+        self.requests: list[dict[str, Any]] = []
+
+    def span(self, name: str, start: int, end: int, tid: int, **args: Any) -> None:
+        times = {"ts": start / US, "dur": (end - start) / US}
+        self.events.append(
+            {"ph": "X", "cat": "worker", "name": name, "pid": 1, "tid": tid, **times, "args": args}
+        )
+
+    def step(
+        self,
+        step: int,
+        *,
+        schedule: tuple[int, int] | None = None,
+        prepare: tuple[int, int] | None = None,
+        submit: tuple[int, int],
+        wait: tuple[int, int],
+    ) -> None:
+        if schedule:
+            self.span("scheduler.schedule", *schedule, 1, step_id=step)
+        if prepare:
+            self.span("WorkerProcess.prepare_decode", *prepare, 2, step_id=step)
+        self.span(f"{DECODE}.worker_submit", *submit, 3, step_id=step, dispatch_id=step)
+        self.span(f"{DECODE}.worker_wait", *wait, 4, step_id=step, dispatch_id=step)
+
+    def run(
+        self,
+        rank: int,
+        dispatch: int,
+        start: int,
+        runner: tuple[int, int],
+        *,
+        bind: int = 10 * US,
+        device_wall: int | None = None,
+        gap: int = 0,
+        validate: int = 100 * US,
+    ) -> None:
+        checked = runner[1] + gap
+        end = checked + validate
+        spans = [
+            (0, "chip.run", start, end - start, f"dispatch_id={dispatch}"),
+            (1, "chip.run.bind", start, bind, ""),
+            (1, "chip.run.runner_run", runner[0], runner[1] - runner[0], ""),
+            (1, "chip.run.validate", checked, validate, ""),
+        ]
+        if device_wall is not None:
+            spans.append((2, "chip.run.runner_run.device_wall", 5, device_wall, "clk=dev"))
+        for depth, name, ts, duration, ids in spans:
+            self.records.append(
+                f"[STRACE] v=1 pid={100 + rank} tid=1 inv={dispatch} hid=ab depth={depth} name={name} "
+                f"ts={ts} dur={duration} {ids}"
+            )
+
+    def report(self) -> Report:
+        files: dict[str, str] = {}
+        if self.events:
+            files["trace.json"] = json.dumps({"traceEvents": self.events})
+        if self.records:
+            pids = sorted({record.split("pid=")[1].split()[0] for record in self.records})
+            ready = [f"[chip_process pid={pid} dev={int(pid) - 100}] ready" for pid in pids]
+            files["server.log"] = "\n".join([*ready, *self.records]) + "\n"
+        if self.requests:
+            files["requests.jsonl"] = "\n".join(map(json.dumps, self.requests)) + "\n"
+        for name, text in files.items():
+            (self._directory / name).write_text(text)
+        manifest = Manifest(
+            schema_version=1,
+            tool_version="0",
+            status="complete",
+            profile={"name": "test", "engine": {"depth": self._depth}},
+            argv=[],
+            versions={},
+            host={},
+            git={},
+            device_map=[],
+            clocks={},
+            timing=RunTiming(started_ns=0),
+        )
+        recording = load_recording([self._directory / name for name in files])
+        return analyze_recording(dataclasses.replace(recording, manifest=manifest))
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Recorded:
+    return Recorded(tmp_path)
+
+
+def found(report: Report, code: FindingCode) -> list[Finding]:
+    return [finding for finding in report.findings if finding.code == code]
+
+
+def at(step: int) -> int:
+    return step * PERIOD
+
+
+def steps_in_flight(recorded: Recorded, count: int = STEPS) -> None:
+    """Step N runs in [100 N, 100 N + 100) ms, and N+1 is submitted 50 ms before N completes."""
+    for step in range(1, count + 1):
+        t = at(step)
+        recorded.step(
+            step,
+            schedule=(t - 55 * MS, t - 54 * MS),
+            prepare=(t - 53 * MS, t - 51 * MS),
+            submit=(t - 50 * MS, t - 49 * MS),
+            wait=(t + MS, t + 100 * MS),
+        )
+
+
+# Each lane's span as (start, end) in ms from the completion of the step ahead; the run takes 90 ms from the submit.
+SERIALISED: dict[str, dict[str, tuple[int, int] | None]] = {
+    "submit begins in time": {"schedule": (-50, -49), "prepare": (-48, -47), "submit": (-40, 1)},
+    "submit itself lasts": {"schedule": (1, 2), "prepare": (3, 4), "submit": (5, 94)},
+    "is prepared in time": {"schedule": (-50, -49), "prepare": (-48, -47), "submit": (2, 3)},
+    "prepare begins in time": {"schedule": (-50, -49), "prepare": (-48, 1), "submit": (2, 3)},
+    "scheduled in time": {"schedule": (-50, -49), "prepare": (1, 2), "submit": (3, 4)},
+    "scheduled only when": {"schedule": (1, 2), "prepare": (3, 4), "submit": (5, 6)},
+    "does not say": {"schedule": None, "prepare": None, "submit": (5, 6)},
+}
+
+
+@pytest.mark.parametrize("words", list(SERIALISED))
+def test_a_collapsed_pipeline_names_the_wait_that_serialises_it(words: str, recorded: Recorded) -> None:
+    lanes = SERIALISED[words]
+    for step in range(1, STEPS + 1):
+        times = {
+            lane: (at(step) + span[0] * MS, at(step) + span[1] * MS)
+            for lane, span in lanes.items()
+            if span is not None
+        }
+        submitted = times["submit"][1]
+        recorded.step(step, **times, wait=(max(submitted, at(step) + 20 * MS), at(step + 1)))  # type: ignore[arg-type]
+    report = recorded.report()
+    assert found(report, "pipeline") == []
+    [finding] = found(report, "pipeline_collapsed")
+    assert f"in {STEPS - 1} of {STEPS - 1} steps" in finding.evidence
+    assert words in finding.evidence
+    assert finding.advice
+    # The completion of step 1 and the submit of step 2 are where to look.
+    assert [(span.name, span.step_id) for span in finding.spans] == [
+        ("decode.worker_wait", 1),
+        ("decode.worker_submit", 2),
+    ]
+
+
+def test_a_pipeline_with_two_in_flight_did_not_collapse(recorded: Recorded) -> None:
+    steps_in_flight(recorded)
+    report = recorded.report()
+    assert found(report, "pipeline_collapsed") == []
+    [finding] = found(report, "pipeline")
+    assert "two in flight" in finding.title
+
+
+def add_ranks(recorded: Recorded, *, runner: int, queue: int = 0) -> None:
+    for step in range(1, STEPS + 1):
+        start = at(step) + queue
+        for rank in (0, 1):
+            recorded.run(rank, step, start, (start + MS, start + MS + runner))
+
+
+def test_steps_whose_time_is_the_runners_are_device_bound(recorded: Recorded) -> None:
+    steps_in_flight(recorded)
+    add_ranks(recorded, runner=90 * MS)
+    report = recorded.report()
+    [finding] = found(report, "device_bound")
+    # Of the 100 ms between two completions the runner has 90.
+    assert finding.figures["runner_share"] == pytest.approx(0.9)
+    assert finding.figures["mean_wall_ns"] == 100 * MS
+    assert found(report, "host_bound") == []
+
+
+def test_steps_whose_time_is_not_the_runners_are_host_bound(recorded: Recorded) -> None:
+    steps_in_flight(recorded)
+    add_ranks(recorded, runner=30 * MS, queue=60 * MS)
+    report = recorded.report()
+    [finding] = found(report, "host_bound")
+    assert finding.severity == "warning"
+    assert finding.title == "decode: host-bound, 70 % of a step's time is not the runner's"
+    assert finding.evidence.endswith("outside of the runner: queue 60.000 ms, wait 8.900 ms")
+    assert found(report, "device_bound") == []
+
+
+def test_without_ranks_nobody_is_said_to_set_the_pace(recorded: Recorded) -> None:
+    steps_in_flight(recorded)
+    report = recorded.report()
+    assert found(report, "host_bound") == found(report, "device_bound") == []
+
+
+def slow_rank_of(step: int, kind: str) -> int | None:
+    return {"persistent": 2, "rotating": step % 4, "none": None}[kind]
+
+
+@pytest.mark.parametrize("kind", ["persistent", "rotating", "none"])
+def test_a_persistent_straggler_is_told_from_a_rotating_one(kind: str, recorded: Recorded) -> None:
+    for step in range(1, STEPS + 1):
+        for rank in range(4):
+            late = 8 * MS if rank == slow_rank_of(step, kind) else 0
+            recorded.run(rank, step, at(step), (at(step) + MS, at(step) + 40 * MS + late))
+    report = recorded.report()
+    stragglers, rotating = found(report, "straggler"), found(report, "no_persistent_straggler")
+    if kind == "persistent":
+        [finding] = stragglers
+        assert finding.title == "hid ab: rank 2 is persistently the last to end"
+        # 20 of 20 rounds: 4 outcomes of 4**20 are as uneven.
+        assert finding.figures["p_value"] == pytest.approx(4 / 4**20)
+        assert (finding.severity, finding.figures["median_excess_ns"], rotating) == ("warning", 8 * MS, [])
+    elif kind == "rotating":
+        [finding] = rotating
+        assert finding.evidence.endswith("stability 25 %, median skew 8.000 ms")
+        assert stragglers == []
+    else:
+        assert stragglers == rotating == []
+
+
+def test_a_rotating_straggler_is_told_below_the_limit_for_late_ranks(recorded: Recorded) -> None:
+    # Each of four ranks is slow once, by exactly the 5 ms that are not yet late.
+    for step in range(4):
+        for rank in range(4):
+            end = at(step) + (15 if rank == step else 10) * MS
+            recorded.run(rank, step + 1, at(step), (at(step), end), bind=0)
+    report = recorded.report()
+    assert found(report, "late_ranks") == []
+    [finding] = found(report, "no_persistent_straggler")
+    assert finding.evidence.endswith("stability 25 %, median skew 5.000 ms")
+
+
+def test_long_tails_are_split_into_what_they_consist_of(recorded: Recorded) -> None:
+    for step in range(1, STEPS + 1):
+        for rank in range(3):
+            tail = rank == 1 and step % 5 == 0
+            start = at(step) + (2 * MS if tail else 0)
+            wall = 30 * MS + (10 * MS if tail else 0)
+            recorded.run(
+                rank,
+                step,
+                at(step),
+                (start, start + wall + (3 * MS if tail else MS)),
+                device_wall=wall,
+                gap=4 * MS if tail else MS,
+                validate=6 * MS if tail else MS,
+            )
+    [finding] = found(recorded.report(), "long_tail_split")
+    assert finding.figures == {
+        "a late start_ns": 2 * MS,
+        "the device wall_ns": 10 * MS,
+        "the host side of the runner_ns": 2 * MS,
+        "the gap before validate_ns": 3 * MS,
+        "validate_ns": 5 * MS,
+        "the rest of the run_ns": 0,
+    }
+    assert finding.title == "hid ab: long tails come from the device wall (45 % of what adds to them)"
+    assert finding.evidence.startswith("mean excess of 4 over the middle rank of their round: 22.000 ms = ")
+
+
+def test_rounds_without_a_long_tail_are_not_split(recorded: Recorded) -> None:
+    add_ranks(recorded, runner=90 * MS)
+    assert found(recorded.report(), "long_tail_split") == []
+
+
+@pytest.mark.parametrize(("longest", "expected"), [(20 * MS, 1), (900 * US, 0)])
+def test_a_bind_far_beyond_the_others_is_an_outlier(longest: int, expected: int, recorded: Recorded) -> None:
+    for step in range(1, STEPS + 1):
+        for rank in (0, 1):
+            bind = longest if (rank, step) == (1, 7) else (10 + step % 3) * US
+            recorded.run(rank, step, at(step), (at(step) + bind, at(step) + 50 * MS), bind=bind)
+    findings = found(recorded.report(), "bind_outliers")
+    assert len(findings) == expected
+    for finding in findings:
+        # The first round is left out: what is done once is no outlier.
+        assert finding.title == "hid ab: 1 of 38 binds are outliers, the longest 20.000 ms"
+        assert finding.evidence.startswith("rank 1 in round 6; the median is 0.011 ms")
+
+
+@pytest.mark.parametrize(("gap", "expected"), [(3 * MS, 1), (300 * US, 0)])
+def test_gaps_between_phases_show_the_cost_of_tracing(gap: int, expected: int, recorded: Recorded) -> None:
+    for step in range(1, STEPS + 1):
+        recorded.run(0, step, at(step), (at(step) + 10 * US, at(step) + 50 * MS), gap=gap)
+    findings = found(recorded.report(), "record_gaps")
+    assert len(findings) == expected
+    for finding in findings:
+        # 3 ms of 50 + 3 + 0.1 ms.
+        assert "take 5.6 % of it" in finding.title
+
+
+def test_waits_inside_their_submit_are_a_fallback_to_blocking(recorded: Recorded) -> None:
+    recorded.span(f"{DECODE}.worker_submit", 0, 10 * MS, 3, dispatch_id=1)
+    recorded.span(f"{DECODE}.worker_wait", MS, 9 * MS, 3, dispatch_id=1)
+    [finding] = found(recorded.report(), "synchronous_fallback")
+    assert finding.title == "decode: 1 steps fell back to blocking: their wait lies inside their submit"
+    assert [span.dispatch_id for span in finding.spans] == [1, 1]
+
+
+def test_blocking_steps_beside_submitted_ones_are_a_fallback(recorded: Recorded) -> None:
+    steps_in_flight(recorded)
+    recorded.span(f"{DECODE}.worker_run", at(30), at(30) + 50 * MS, 3)
+    [finding] = found(recorded.report(), "synchronous_fallback")
+    assert finding.title == f"decode: 1 steps ran blocking beside {STEPS} that were submitted"
+
+
+def test_asynchronous_steps_and_blocking_prefills_are_no_fallback(recorded: Recorded) -> None:
+    steps_in_flight(recorded)
+    recorded.span("deepseek_v4_prefill.worker_run", at(30), at(30) + 50 * MS, 3)
+    assert found(recorded.report(), "synchronous_fallback") == []
+
+
+def exchange(recorded: Recorded, step: int, last: int | None, name: str = "all_to_all") -> None:
+    """Eight ranks enter at about the same time but one, 400 us later; all leave together after 500 us."""
+    for rank in range(8):
+        enters = at(step) + (400 * US if rank == last else rank * US)
+        recorded.span(name, enters, at(step) + 500 * US, 10 + rank, rank=rank, step=step)
+
+
+def test_the_slow_rank_of_an_exchange_is_the_one_that_waits_least(recorded: Recorded) -> None:
+    for step in range(10):
+        exchange(recorded, step, 5)
+    [finding] = found(recorded.report(), "slow_rank_in_exchange")
+    # The others wait 500 us less their own delay of 0 to 7 us, 497 in the middle; rank 5 waits 100.
+    assert finding.title == "all_to_all: rank 5 comes last, the others wait 0.397 ms for it"
+    assert finding.figures["imposed_wait_ns"] == 397 * US
+    assert "held up: ranks 0, 1, 2, 3, 4, 6, 7" in finding.evidence
+    assert (finding.figures["rank"], finding.figures["held_up"]) == (5, 10)
+    assert finding.spans[0].end_ns - finding.spans[0].start_ns == 100 * US
+
+
+def test_one_exchange_is_enough_to_name_who_came_last(recorded: Recorded) -> None:
+    exchange(recorded, 0, 3)
+    [finding] = found(recorded.report(), "slow_rank_in_exchange")
+    assert finding.figures["rank"] == 3
+
+
+def test_a_rank_that_changes_is_no_slow_rank_of_the_exchange(recorded: Recorded) -> None:
+    for step in range(16):
+        exchange(recorded, step, step % 8)
+    report = recorded.report()
+    assert found(report, "slow_rank_in_exchange") == []
+    [finding] = found(report, "no_persistent_straggler")
+    assert finding.title == "all_to_all: no persistent straggler, the rank that comes last changes"
+
+
+def test_ranks_that_enter_together_hold_nobody_up(recorded: Recorded) -> None:
+    for step in range(10):
+        exchange(recorded, step, None)
+    exchange(recorded, 20, 5, name="matmul")
+    report = recorded.report()
+    assert found(report, "slow_rank_in_exchange") == found(report, "no_persistent_straggler") == []
+
+
+@pytest.mark.parametrize("falls", [True, False])
+def test_acceptance_that_falls_over_the_run_is_told(falls: bool, recorded: Recorded) -> None:
+    # 60 steps after the prefill, the last one not counted. Falling: all of the first 30 drafts are accepted, then every
+    # third; steady: every second.
+    accepted = [int(step < 30 or step % 3 == 0) if falls else step % 2 for step in range(60)]
+    times = [0, *(at(step + 1) for step in range(60) for _ in range(1 + accepted[step]))]
+    recorded.requests.append(
+        {
+            "request_id": "a", "rank": 0, "prompt_token_ids": [1], "output_token_ids": [0] * len(times),
+            "send_ns": -MS, "token_times_ns": times, "finish_reason": "length", "steps": 60, "proposed": 60,
+            "accepted": sum(accepted), "discarded": 0,
+        }
+    )  # fmt: skip
+    findings = found(recorded.report(), "acceptance_fell")
+    assert len(findings) == int(falls)
+    for finding in findings:
+        # The first 19 of 59 trials are all accepted; of the last 19, steps 40 to 58: 42, 45, 48, 51, 54 and 57.
+        assert finding.title == "MTP acceptance fell over the run, from 100.0 % to 31.6 %"
+
+
+@pytest.mark.parametrize(("first", "expected"), [(4, 1), (2, 0)])
+def test_first_steps_much_slower_than_the_rest_are_a_cold_start(
+    first: int, expected: int, recorded: Recorded
+) -> None:
+    # Step 1 is no steady one; step 2 is the first in 20 of the others.
+    for step in range(1, 22):
+        lasts = 90 * MS * (first if step == 2 else 1)
+        start = at(5 * step)
+        recorded.step(step, submit=(start, start + MS), wait=(start + 2 * MS, start + lasts))
+    findings = found(recorded.report(), "cold_start")
+    assert len(findings) == expected
+    for finding in findings:
+        assert (
+            finding.title
+            == "decode: the first 1 steady steps take 4x the median: cold start inside the sample?"
+        )
+        assert finding.spans[0].step_id == 2
