@@ -11,13 +11,14 @@ from typing import Literal
 from rich.console import Console
 
 from analyzers.errors import UnusableInputError
+from analyzers.report.html import render_html
 from analyzers.report.json import render_json
 from analyzers.report.markdown import render_markdown
 from analyzers.report.model import Report
 from analyzers.report.terminal import render_terminal
 from analyzers.report.text import Table
 
-Format = Literal["table", "md", "json"]
+Format = Literal["table", "md", "json", "html"]
 
 _FILE_WIDTH = 120
 
@@ -27,7 +28,7 @@ def write_report(
 ) -> None:
     """Render `report` as `output` to the file `out`, or to standard output when it is None.
 
-    JSON holds the whole report; the other formats draw `tables`.
+    JSON and HTML hold the whole report; the other formats draw `tables`.
 
     Raises:
         UnusableInputError: the file cannot be written.
@@ -48,6 +49,8 @@ def _rendered(report: Report, tables: Sequence[Table], output: Format, title: st
     match output:
         case "json":
             return render_json(report)
+        case "html":
+            return render_html(report, title)
         case "md":
             return render_markdown(report, tables, title)
         case "table":

@@ -16,6 +16,7 @@ class ReportFormat(StrEnum):
     TABLE = "table"
     MARKDOWN = "md"
     JSON = "json"
+    HTML = "html"
 
 
 def analyze(
