@@ -11,7 +11,7 @@ import numpy as np
 
 from analyzers.callables import SUBMIT, WAIT, callable_of
 from analyzers.rounds import Interval
-from analyzers.spans import ABSENT, Kind, Lane, Source, SpanTable
+from analyzers.spans import ABSENT, Kind, Lane, Mask, Source, SpanTable, concatenate
 
 _DISPATCH_SPAN = ".dispatch_decode"
 _RECLAIM_SPAN = ".reclaim_decode"
@@ -30,7 +30,7 @@ class SpanReference(msgspec.Struct, frozen=True):
     slot: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """A submit or a wait."""
 
@@ -82,29 +82,52 @@ class Endpoint:
         )
 
 
-def find_endpoints(spans: SpanTable) -> list[Endpoint]:
-    """Every submit and wait of the serving trace, by start time."""
-    rows = np.flatnonzero(
-        (spans.source == Source.SERVING)
-        & (spans.kind != Kind.INSTANT)
-        & spans.where_name(lambda name: name.endswith((SUBMIT, WAIT)) and callable_of(name) is not None)
-    ).tolist()
+def find_endpoints(*tables: SpanTable) -> list[Endpoint]:
+    """Every submit and wait of the serving traces, by start time."""
+    parts = [table.select(_is_endpoint(table) | _encloses(table)) for table in tables]
+    spans = concatenate(parts)
+    rows = np.flatnonzero(_is_endpoint(spans))
     enclosing = _EnclosingSteps(spans)
+    starts, lengths = spans.start_ns[rows], spans.duration_ns[rows]
+    columns = (
+        rows.tolist(),
+        spans.name[rows].tolist(),
+        spans.lane[rows].tolist(),
+        starts.tolist(),
+        (starts + lengths).tolist(),
+        spans.dispatch_id[rows].tolist(),
+        spans.step_id[rows].tolist(),
+        spans.slot[rows].tolist(),
+        spans.failed[rows].tolist(),
+    )
+    callables = [callable_of(name) or "" for name in spans.names]
     endpoints = [
         Endpoint(
-            role="submit" if spans.name_of(row).endswith(SUBMIT) else "wait",
-            callable=callable_of(spans.name_of(row)) or "",
-            lane=spans.lane_of(row),
-            interval=Interval(int(spans.start_ns[row]), int(spans.start_ns[row] + spans.duration_ns[row])),
-            dispatch_id=int(spans.dispatch_id[row]),
-            step_id=int(spans.step_id[row]),
+            role="submit" if spans.names[name].endswith(SUBMIT) else "wait",
+            callable=callables[name],
+            lane=spans.lanes[lane],
+            interval=Interval(start, end),
+            dispatch_id=dispatch_id,
+            step_id=step_id,
             enclosing_step_id=enclosing.step_around(row),
-            slot=int(spans.slot[row]),
-            failed=spans.args(row).get("failed") is True,
+            slot=slot,
+            failed=bool(failed),
         )
-        for row in rows
+        for row, name, lane, start, end, dispatch_id, step_id, slot, failed in zip(*columns, strict=True)
     ]
     return sorted(endpoints, key=lambda item: (item.interval, item.role, item.dispatch_id, item.step_id))
+
+
+def _is_endpoint(spans: SpanTable) -> Mask:
+    named = spans.where_name(lambda name: name.endswith((SUBMIT, WAIT)) and callable_of(name) is not None)
+    serving: Mask = (spans.source == Source.SERVING) & (spans.kind != Kind.INSTANT)
+    return named & serving
+
+
+def _encloses(spans: SpanTable) -> Mask:
+    named = spans.where_name(lambda name: name.endswith((_DISPATCH_SPAN, _RECLAIM_SPAN)))
+    with_step: Mask = spans.step_id != ABSENT
+    return named & with_step
 
 
 class _EnclosingSteps:
@@ -113,8 +136,7 @@ class _EnclosingSteps:
     def __init__(self, spans: SpanTable) -> None:
         self._spans = spans
         self._by_lane: dict[int, list[tuple[int, int, int]]] = {}
-        around = spans.where_name(lambda name: name.endswith((_DISPATCH_SPAN, _RECLAIM_SPAN)))
-        for row in np.flatnonzero(around & (spans.step_id != ABSENT)).tolist():
+        for row in np.flatnonzero(_encloses(spans)).tolist():
             start = int(spans.start_ns[row])
             entry = (start, start + int(spans.duration_ns[row]), int(spans.step_id[row]))
             self._by_lane.setdefault(int(spans.lane[row]), []).append(entry)

@@ -12,7 +12,7 @@ import msgspec
 
 from analyzers.endpoints import Endpoint, SpanReference, by_process_and_callable, find_endpoints
 from analyzers.rounds import Interval
-from analyzers.spans import ABSENT, SpanTable, concatenate
+from analyzers.spans import ABSENT, SpanTable
 
 FaultKind = Literal[
     "wait_before_submit_end",
@@ -68,7 +68,7 @@ class CrossProcessPair(msgspec.Struct, frozen=True):
         return self.wait_end_minus_submit_start_ns < 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Step:
     """One dispatch with both ends: a valid pair."""
 
@@ -142,7 +142,7 @@ def check_lifecycles(spans: SpanTable, invalid: SpanTable, *, depth: int | None 
     # A span with dur -1 had not ended when the trace was written: as if it were not there yet.
     endpoints = [
         endpoint
-        for endpoint in find_endpoints(concatenate([spans, invalid]))
+        for endpoint in find_endpoints(spans, invalid)
         if endpoint.interval.duration_ns != _UNFINISHED_NS
     ]
     result.submits = [endpoint for endpoint in endpoints if endpoint.role == "submit"]

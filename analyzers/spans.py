@@ -7,6 +7,7 @@ labels. An id that a span does not carry is `ABSENT`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -102,6 +103,7 @@ _ROW_COLUMNS = (
     "clock",
     "source",
     "kind",
+    "failed",
     *ID_COLUMNS,
     "arguments",
     "argument_source",
@@ -139,6 +141,8 @@ class SpanTable:
     clock: npt.NDArray[np.int8]
     source: npt.NDArray[np.int8]
     kind: npt.NDArray[np.int8]
+    failed: npt.NDArray[np.int8]
+    """1 where the span's arguments say that its dispatch failed."""
     step_id: Int64s
     slot: Int64s
     dispatch_id: Int64s
@@ -158,17 +162,17 @@ class SpanTable:
     def __len__(self) -> int:
         return len(self.start_ns)
 
-    @property
+    @functools.cached_property
     def end_ns(self) -> Int64s:
         """Ends of the rows, in ns of each row's clock."""
         return self.start_ns + self.duration_ns
 
-    @property
+    @functools.cached_property
     def pid(self) -> Int64s:
         """The OS pid of every row; ABSENT when the file has none or a string (see `lanes`)."""
         return self._of_lane([_integer_or_absent(lane.pid) for lane in self.lanes])
 
-    @property
+    @functools.cached_property
     def tid(self) -> Int64s:
         """The thread id of every row; ABSENT as for `pid`."""
         return self._of_lane([_integer_or_absent(lane.tid) for lane in self.lanes])
@@ -202,10 +206,10 @@ class SpanTable:
 
     def where_name(self, accepts: Callable[[str], bool]) -> Mask:
         """Rows whose name `accepts`; the predicate runs once per distinct name."""
-        accepted = np.fromiter(
-            (accepts(label) for label in self.names), dtype=np.bool_, count=len(self.names)
-        )
-        return accepted[self.name] if len(accepted) else np.zeros(len(self), dtype=np.bool_)
+        accepted = [accepts(label) for label in self.names]
+        if not any(accepted):
+            return np.broadcast_to(np.False_, len(self))
+        return np.array(accepted, dtype=np.bool_)[self.name]
 
     def named(self, *names: str) -> Mask:
         """Rows that have one of `names`."""
@@ -220,7 +224,7 @@ class SpanTable:
         count = int(np.count_nonzero(chosen)) if chosen.dtype == np.bool_ else len(chosen)
         columns: dict[str, Any] = {}
         for column in _ROW_COLUMNS:
-            values = getattr(self, column)
+            values: npt.NDArray[Any] = getattr(self, column)
             value = constant(values)
             columns[column] = values[chosen] if value is None else np.broadcast_to(value, count)
         return dataclasses.replace(self, **columns)
@@ -237,9 +241,9 @@ class SpanTable:
         """The same rows with another clock column."""
         return dataclasses.replace(self, clock=clock)
 
-    def window(self, clock: Clock = Clock.HOST) -> tuple[int, int] | None:
-        """[first start, last end) in ns over the rows of one clock; None when it has no rows."""
-        chosen = self.clock == clock
+    def window(self, clock: Clock = Clock.HOST, rows: Mask | None = None) -> tuple[int, int] | None:
+        """[first start, last end) in ns over the rows (those of a mask) of one clock; None when it has none."""
+        chosen = self.clock == clock if rows is None else rows & (self.clock == clock)
         if not chosen.any():
             return None
         return int(self.start_ns[chosen].min()), int(self.end_ns[chosen].max())
@@ -273,6 +277,7 @@ class SpanTableBuilder:
         hid: str = "",
         rank: int = ABSENT,
         kind: Kind = Kind.SPAN,
+        failed: bool = False,
         arguments: dict[str, Any] | None = None,
         **ids: Unpack[Ids],
     ) -> None:
@@ -290,6 +295,7 @@ class SpanTableBuilder:
                 int(clock),
                 int(self._source),
                 int(kind),
+                int(failed),
                 *[ids.get(column, ABSENT) for column in ID_COLUMNS],
                 self._arguments.add(arguments) if arguments else ABSENT,
                 _code(codes["argument_source"], self._arguments) if arguments else ABSENT,
@@ -307,7 +313,7 @@ class SpanTableBuilder:
         `name`, `category`, `lane`, `hid` and `argument_source` are codes from `codes`.
         """
         self._flush()
-        columns = {"source": int(self._source), **columns}
+        columns = {"source": int(self._source), "failed": 0, **columns}
         for column in _ROW_COLUMNS:
             values = np.asarray(columns.get(column, ABSENT), dtype=_dtype(column))
             self._columns[column].append(compact(values, count))
@@ -391,6 +397,6 @@ def _integer_or_absent(value: int | str | None) -> int:
 def _dtype(column: str) -> type[np.generic]:
     if column in _LABELS:
         return np.int32
-    if column in ("clock", "source", "kind"):
+    if column in ("clock", "source", "kind", "failed"):
         return np.int8
     return np.int64

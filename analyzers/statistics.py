@@ -37,15 +37,25 @@ def summarize(values: Sequence[float] | npt.NDArray[np.number]) -> Summary:
     n = len(sample)
     if n == 0:
         return Summary(n=0)
+    least, most = float(sample.min()), float(sample.max())
+    if n == 1:
+        return Summary(n=1, mean=least, min=least, p50=least, max=most)
+    percents = [50, *([95] if n >= P95_NEEDS else []), *([99] if n >= P99_NEEDS else [])]
+    found = dict(zip(percents, np.percentile(sample.astype(np.float64), percents).tolist(), strict=True))
     return Summary(
         n=n,
-        mean=sum(sample.tolist()) / n,
-        min=float(sample.min()),
-        p50=percentile(sample, 50),
-        p95=percentile(sample, 95) if n >= P95_NEEDS else None,
-        p99=percentile(sample, 99) if n >= P99_NEEDS else None,
-        max=float(sample.max()),
+        mean=_exact_sum(sample) / n,
+        min=least,
+        p50=found[50],
+        p95=found.get(95),
+        p99=found.get(99),
+        max=most,
     )
+
+
+def _exact_sum(sample: npt.NDArray[np.number]) -> float:
+    fits = sample.dtype == np.int64 and max(-int(sample.min()), int(sample.max())) < 2**62 // len(sample)
+    return int(sample.sum()) if fits else sum(sample.tolist())
 
 
 def percentile(values: Sequence[float] | npt.NDArray[np.number], percent: float) -> float:

@@ -14,8 +14,8 @@ from analyzers.arguments import ArgumentFile, ArgumentList, decode_arguments
 from analyzers.readers.chrome_events import Envelope, Event, nanoseconds, read_events
 from analyzers.readers.event_columns import (
     NotOrdinaryError,
+    argument_columns,
     has_arguments,
-    id_columns,
     lane_labels,
     text_column,
     time_column,
@@ -173,7 +173,7 @@ class _Assembler:
         columns: dict[str, Any] = {
             "start_ns": time_column(event.ts for event in events),
             "duration_ns": durations,
-            **id_columns(arguments),
+            **argument_columns(arguments),
         }
         names = text_column([event.name for event in events])
         categories = text_column([event.cat for event in events])
@@ -304,6 +304,7 @@ class _Assembler:
             category=_text(event.cat),
             rank=as_id(arguments.get("rank")),
             kind=kind,
+            failed=arguments.get("failed") is True,
             step_id=as_id(arguments.get("step_id")),
             slot=as_id(arguments.get("slot", arguments.get("buffer_slot"))),
             dispatch_id=as_id(arguments.get("dispatch_id")),

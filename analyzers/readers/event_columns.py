@@ -27,6 +27,7 @@ class _ArgumentIds(msgspec.Struct, gc=False):
     run_epoch: Any = None
     worker_id: Any = None
     rank: Any = None
+    failed: Any = None
 
 
 _FIELDS = _ArgumentIds.__struct_fields__
@@ -95,8 +96,8 @@ def _exact(text: bytes) -> int:
     return value
 
 
-def id_columns(arguments: Sequence[bytes]) -> dict[str, Int64s | int]:
-    """The id columns that the arguments fill; `rank` is the rank an event claims for itself.
+def argument_columns(arguments: Sequence[bytes]) -> dict[str, Int64s | int]:
+    """The columns that arguments fill: ids, the rank an event claims for itself, whether its dispatch failed.
 
     Raises:
         NotOrdinaryError: some arguments are no object.
@@ -106,12 +107,13 @@ def id_columns(arguments: Sequence[bytes]) -> dict[str, Int64s | int]:
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise NotOrdinaryError from error
     columns = dict(zip(_FIELDS, zip(*map(msgspec.structs.astuple, found), strict=True), strict=True))
-    slots = columns.pop("buffer_slot")
+    slots, failed = columns.pop("buffer_slot"), columns.pop("failed")
     if any(value is not None for value in columns["slot"]):
         slots = tuple(
             buffer if own is None else own for own, buffer in zip(columns["slot"], slots, strict=True)
         )
-    return {column: _id_column(values) for column, values in {**columns, "slot": slots}.items()}
+    found_ids = {column: _id_column(values) for column, values in {**columns, "slot": slots}.items()}
+    return {**found_ids, "failed": np.array([value is True for value in failed], dtype=np.int64)}
 
 
 def _id_column(values: Sequence[Any]) -> Int64s | int:
