@@ -32,7 +32,7 @@ from analyzers.resources import measure_resources
 from analyzers.rounds import LostRun, lost_runs, match_rounds, rank_runs
 from analyzers.series import measure_series
 from analyzers.skew import LATE_NS, measure_skew
-from analyzers.spans import ABSENT, Clock, Kind, Source, SpanTable
+from analyzers.spans import ABSENT, Clock, Kind, Mask, Source, SpanTable
 from analyzers.statistics import Summary, summarize
 
 TRUNCATED_NAMES = "(names the runtime cut)"
@@ -105,7 +105,7 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         parsed=sum(entry.parsed for entry in recording.reports),
         lost=_lost(recording, without_record),
         spans=int(kinds.sum()),
-        host_window_ns=spans.select(kinds).window(Clock.HOST),
+        host_window_ns=spans.window(Clock.HOST, kinds),
         ranks=RankNaming(ranks=sorted(set(recording.ranks.ranks.values())), bases=recording.ranks.bases),
         lost_runs=without_record,
         lifecycle=LifecycleFigures(
@@ -123,7 +123,7 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         requests=measure_requests(recording.requests),
         resources=measure_resources(recording.resources),
         mtp_accuracy=recording.mtp_accuracy,
-        span_names=_span_figures(spans.select(kinds)),
+        span_names=_span_figures(spans, kinds),
         series=measure_series(
             spans, lifecycle, matching, pipelines, recording.requests, late_ns=options.late_ns
         ),
@@ -219,19 +219,19 @@ def _step_figures(lifecycle: Lifecycle, pipelines: list[PipelineResult]) -> list
 
 def _blocking_figures(spans: SpanTable) -> list[StepFigures]:
     """Blocking runs: the bare `<callable>` kernel span, or its `.worker_run` where the bare one is missing."""
-    serving = spans.select((spans.source == Source.SERVING) & (spans.kind == Kind.SPAN))
-    labels = [serving.names[code] for code in np.unique(serving.name).tolist()]
-    ran = {label.removesuffix(RUN) for label in labels if label.endswith(RUN)}
-    submitted = {label.removesuffix(SUBMIT) for label in labels if label.endswith(SUBMIT)}
-    kernel = np.array([label == "kernel" for label in serving.categories], dtype=np.bool_)
+    rows = np.flatnonzero((spans.source == Source.SERVING) & (spans.kind == Kind.SPAN))
+    in_kernel = np.array([*(label == "kernel" for label in spans.categories), False])[spans.category[rows]]
+    counts = np.bincount(spans.name[rows], minlength=len(spans.names))
+    kernels = np.bincount(spans.name[rows], weights=in_kernel, minlength=len(spans.names))
+    all_kernel = {spans.names[code]: bool(kernels[code] == counts[code]) for code in np.flatnonzero(counts)}
+    ran = {label.removesuffix(RUN) for label in all_kernel if label.endswith(RUN)}
+    submitted = {label.removesuffix(SUBMIT) for label in all_kernel if label.endswith(SUBMIT)}
     figures = []
-    for label in sorted(labels):
-        rows = serving.named(label)
-        is_kernel = bool(len(kernel)) and bool(kernel[serving.category[rows]].all())
-        bare = label in ran or (is_kernel and "." not in label)
+    for label in sorted(all_kernel):
+        bare = label in ran or (all_kernel[label] and "." not in label)
         if bare and label not in submitted:
             name = label
-        elif label.endswith(RUN) and label.removesuffix(RUN) not in labels:
+        elif label.endswith(RUN) and label.removesuffix(RUN) not in all_kernel:
             name = label.removesuffix(RUN)
         else:
             continue
@@ -241,7 +241,7 @@ def _blocking_figures(spans: SpanTable) -> list[StepFigures]:
                 source="blocking_kernel_span",
                 span=label,
                 scope="all",
-                latency=summarize(serving.duration_ns[rows]),
+                latency=summarize(spans.duration_ns[rows[spans.named(label)[rows]]]),
                 submit=Summary(n=0),
                 wait=Summary(n=0),
                 paired_by={},
@@ -250,26 +250,32 @@ def _blocking_figures(spans: SpanTable) -> list[StepFigures]:
     return figures
 
 
-def _span_figures(spans: SpanTable) -> list[SpanFigures]:
-    """Durations by name, the largest total first; names the runtime cut are one group of their own."""
+def _span_figures(spans: SpanTable, counted: Mask) -> list[SpanFigures]:
+    """Durations by name of the rows `counted`, the largest total first; names the runtime cut are one group."""
     labels = [TRUNCATED_NAMES if label.endswith("~") else label for label in spans.names]
-    groups: dict[tuple[str, int, int], list[int]] = {}
-    for code, source, clock, duration in zip(
-        spans.name.tolist(),
-        spans.source.tolist(),
-        spans.clock.tolist(),
-        spans.duration_ns.tolist(),
-        strict=True,
-    ):
-        groups.setdefault((labels[code], source, clock), []).append(duration)
-    figures = [
-        SpanFigures(
-            name=name,
-            source="serving" if source == Source.SERVING else "strace",
-            clock=_CLOCK_NAMES[clock],
-            total_ns=sum(durations),
-            duration=summarize(durations),
+    codes: dict[str, int] = {}
+    of_name = np.array([codes.setdefault(label, len(codes)) for label in labels], dtype=np.int64)
+    distinct = list(codes)
+    group = (of_name[spans.name] * len(Source) + spans.source) * len(Clock) + spans.clock
+    rows = np.flatnonzero(counted)
+    rows = rows[np.argsort(group[rows], kind="stable")]
+    keys, starts = np.unique(group[rows], return_index=True)
+    bounds = [*starts.tolist(), len(rows)]
+    figures = []
+    for key, start, end in zip(keys.tolist(), bounds, bounds[1:], strict=False):
+        durations = spans.duration_ns[rows[start:end]]
+        name, source, clock = (
+            key // len(Clock) // len(Source),
+            key // len(Clock) % len(Source),
+            key % len(Clock),
         )
-        for (name, source, clock), durations in groups.items()
-    ]
+        figures.append(
+            SpanFigures(
+                name=distinct[name],
+                source="serving" if source == Source.SERVING else "strace",
+                clock=_CLOCK_NAMES[clock],
+                total_ns=sum(durations.tolist()),
+                duration=summarize(durations),
+            )
+        )
     return sorted(figures, key=lambda entry: (-entry.total_ns, entry.name))
