@@ -34,9 +34,8 @@ class RunReport:
         write_report(self.report, report_tables(self.report, full=False), "table", None, title="Run")
         console = Console(highlight=False, soft_wrap=True)
         console.print(f"\nRun directory: {self.directory.root}", markup=False)
-        console.print(
-            f"Report:        {self.directory.report('md')}, {self.directory.report('json')}", markup=False
-        )
+        reports = ", ".join(str(self.directory.report(suffix)) for suffix in ("html", "md", "json"))
+        console.print(f"Report:        {reports}", markup=False)
         if self.timelines:
             pictures = (
                 f"{self.directory.swimlane_perfetto} (ui.perfetto.dev), {self.directory.swimlane_chrome}"
@@ -51,6 +50,7 @@ def report_run(directory: RunDirectory) -> RunReport:
     tables = report_tables(report)
     write_report(report, tables, "json", directory.report("json"), title="Run")
     write_report(report, tables, "md", directory.report("md"), title="Run")
+    write_report(report, tables, "html", directory.report("html"), title="Run")
     timelines = report.spans > 0
     if timelines:
         write_swimlane(recording.spans, directory.swimlane_perfetto)

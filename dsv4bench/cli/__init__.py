@@ -15,6 +15,7 @@ from dsv4bench.cli.profiles import profiles
 from dsv4bench.cli.run import run
 from dsv4bench.cli.swimlane import swimlane
 from dsv4bench.cli.validate import validate
+from dsv4bench.cli.view import view
 from dsv4bench.errors import Dsv4benchError
 
 app = typer.Typer(
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, analyze, validate, swimlane, profiles):
+for command in (run, analyze, view, validate, swimlane, profiles):
     app.command()(command)
 
 
