@@ -13,6 +13,7 @@ import numpy as np
 
 from analyzers.bubbles import decode_callables, measure_step_time
 from analyzers.callables import RUN, SUBMIT, WAIT, DispatchNames, is_prefill
+from analyzers.filters import EVERYTHING, Filters, apply_filters
 from analyzers.findings import Measured, find
 from analyzers.lifecycle import Lifecycle, Step, check_lifecycles
 from analyzers.pipeline import PipelineResult, check_preparation, measure_pipeline
@@ -53,6 +54,8 @@ class AnalysisOptions:
 
     late_ns: int = LATE_NS
     """How far after its round's median a rank is late."""
+    filters: Filters = EVERYTHING
+    """What of the recording is measured."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,14 @@ def analyze(paths: Iterable[str | Path], options: AnalysisOptions | None = None)
 
 
 def analyze_recording(recording: Recording, options: AnalysisOptions | None = None) -> Report:
-    """Measure a recording that was already read."""
+    """Measure a recording that was already read.
+
+    Raises:
+        FilterError: the recording has nothing of what a filter asks for.
+    """
     options = options or AnalysisOptions()
+    window = full_batch_window([timing for timing in recording.requests if timing.phase == "measured"])
+    recording = apply_filters(recording, options.filters)
     spans = recording.spans
     depth = recording.manifest.depth if recording.manifest is not None else None
     lifecycle = check_lifecycles(spans, recording.invalid, depth=depth)
@@ -83,15 +92,16 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
     runs, without_root = rank_runs(spans, DispatchNames(spans))
     matching = match_rounds(runs, without_root)
     without_record = lost_runs(matching, _completed(recording, lifecycle))
-    window = full_batch_window([timing for timing in recording.requests if timing.phase == "measured"])
     pipelines = [
         measure_pipeline(name, spans, lifecycle, matching, full_batch=window)
         for name in decode_callables(lifecycle, matching)
     ]
+    # Of some of the ranks, none can tell which one a step waited for.
     step_times = [
         split
         for result in pipelines
-        if (split := measure_step_time(result, spans, lifecycle, matching)) is not None
+        if options.filters.ranks is None
+        and (split := measure_step_time(result, spans, lifecycle, matching)) is not None
     ]
     steady = {step.dispatch_id for result in pipelines for step in result.steady_steps} - {ABSENT}
     skew = measure_skew(matching, late_ns=options.late_ns, steady_dispatches=steady or None)
@@ -99,6 +109,7 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
     report = Report(
         schema_version=SCHEMA_VERSION,
         inputs=recording.reports,
+        filters=options.filters.statements,
         run=_run_summary(recording),
         findings=[],
         records=sum(entry.records for entry in recording.reports),

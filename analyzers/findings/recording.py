@@ -22,6 +22,9 @@ def recording(measured: Measured) -> Iterable[Finding]:
     """Whether there is anything to measure, and what is missing from it or wrong with it."""
     report, source = measured.report, measured.recording
     yield from _no_data(report, source)
+    if report.filters:
+        title = f"figures cover a part of the recording: {'; '.join(report.filters)}"
+        yield Finding("filtered", "info", title, "by the options of this analysis")
     yield from _run_status(report)
     for entry in report.inputs:
         yield from _input(entry)
@@ -32,6 +35,10 @@ def recording(measured: Measured) -> Iterable[Finding]:
 
 def _no_data(report: Report, recording: Recording) -> Iterable[Finding]:
     if report.has_data:
+        return
+    if report.filters:
+        evidence = f"spans=0 with {'; '.join(report.filters)}"
+        yield Finding("no_data", "error", "no data: nothing passes the filters", evidence, "widen them")
         return
     logs = [entry for entry in report.inputs if entry.format == "strace_log"]
     if logs and not any(entry.records for entry in logs):

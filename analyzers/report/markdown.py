@@ -23,6 +23,11 @@ def render_markdown(report: Report, tables: Sequence[Table], title: str) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def render_table(table: Table) -> str:
+    """One table with its notes."""
+    return "\n".join(_table(table)).rstrip() + "\n"
+
+
 def _table(table: Table) -> list[str]:
     alignment = ["---", *("---:" for _ in table.columns[1:])]
     lines = [f"## {_text(table.title)}", "", _row(table.columns), _row(alignment)]

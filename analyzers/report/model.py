@@ -61,6 +61,7 @@ FindingCode = Literal[
     "bind_outliers",
     "record_gaps",
     "acceptance_fell",
+    "filtered",
 ]
 
 
@@ -144,6 +145,8 @@ class Report(msgspec.Struct, frozen=True):
 
     schema_version: int
     inputs: list[LoadReport]
+    filters: list[str]
+    """What of the inputs the figures cover; [] for all of it."""
     run: RunSummary | None
     findings: list[Finding]
     records: int

@@ -142,7 +142,9 @@ def _resources(resources: list[ResourceGrowth]) -> Table:
 def _step_time(step_time: StepTime) -> Table:
     rows = [["wall", *_mean_and_median(step_time.wall), "100.0 %", "", ""]]
     for entry in step_time.phases:
-        share = entry.charged.mean / step_time.wall.mean if entry.charged.mean and step_time.wall.mean else 0.0
+        share = (
+            entry.charged.mean / step_time.wall.mean if entry.charged.mean and step_time.wall.mean else 0.0
+        )
         hidden = _mean_and_median(entry.hidden) if entry.phase != "remainder" else ["", ""]
         rows.append([f"  {entry.phase}", *_mean_and_median(entry.charged), percent(share), *hidden])
     notes = [

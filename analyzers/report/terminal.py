@@ -22,7 +22,7 @@ def render_terminal(report: Report, tables: Sequence[Table], console: Console) -
     if report.findings:
         console.print()
     for table in tables:
-        _print_table(table, console)
+        print_table(table, console)
 
 
 def _print_finding(finding: Finding, console: Console) -> None:
@@ -35,7 +35,8 @@ def _print_finding(finding: Finding, console: Console) -> None:
         _print_line(Text("  " + _printable(detail), style="dim"), console)
 
 
-def _print_table(table: Table, console: Console) -> None:
+def print_table(table: Table, console: Console) -> None:
+    """Print one table with its notes."""
     console.print(Text(_printable(table.title), style="bold"))
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     drawn.add_column(table.columns[0], overflow="fold")

@@ -19,6 +19,15 @@ class ReportFormat(StrEnum):
     HTML = "html"
 
 
+class QueryFormat(StrEnum):
+    """How the result of a query is written."""
+
+    TABLE = "table"
+    MARKDOWN = "md"
+    JSON = "json"
+    CSV = "csv"
+
+
 def analyze(
     paths: Annotated[
         list[Path],
@@ -40,17 +49,64 @@ def analyze(
     max_loss: Annotated[
         int, typer.Option("--max-loss", min=0, help="Records that may be lost before the exit code is 4.")
     ] = 0,
+    steps: Annotated[
+        str | None, typer.Option("--steps", metavar="A:B", help="Only steps A to B, B not included.")
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option("--ranks", metavar="R,...", help="Only these ranks, such as 0,3.")
+    ] = None,
+    callable_glob: Annotated[
+        str | None, typer.Option("--callable", metavar="GLOB", help="Only steps of these callables.")
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option("--window", metavar="START:END", help="Only what lies between these times, in ms."),
+    ] = None,
+    exclude_warmup: Annotated[
+        bool, typer.Option("--exclude-warmup", help="Without warm-up requests and what ran before its end.")
+    ] = False,
+    export_parquet: Annotated[
+        Path | None,
+        typer.Option("--export-parquet", metavar="FILE", help="Also write the spans there (extra: parquet)."),
+    ] = None,
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            "--sql", metavar="QUERY", help="Answer a query over the table `spans` instead (extra: sql)."
+        ),
+    ] = None,
+    sql_format: Annotated[
+        QueryFormat, typer.Option("--sql-format", help="How to write the result of --sql.")
+    ] = QueryFormat.TABLE,
 ) -> None:
     """Measure a recording: step latency, pipeline, rank skew, requests, and what is wrong with any of them.
 
     Exit codes: 0 ok, 1 every request failed, 2 unusable input, 3 no data, 4 lost or invalid data.
     """
-    from analyzers.analysis import AnalysisOptions, judge
-    from analyzers.analysis import analyze as analyze_paths
+    from analyzers.analysis import AnalysisOptions, analyze_recording, judge
+    from analyzers.filters import Filters, apply_filters, parse_ranks, parse_steps, parse_window
+    from analyzers.readers.recording import load_recording
     from analyzers.report.tables import report_tables
     from analyzers.report.write import write_report
 
-    report = analyze_paths(paths, AnalysisOptions(late_ns=round(late_ms * 1e6)))
+    filters = Filters(
+        steps=parse_steps(steps) if steps is not None else None,
+        ranks=parse_ranks(ranks) if ranks is not None else None,
+        callable=callable_glob,
+        window_ns=parse_window(window) if window is not None else None,
+        exclude_warmup=exclude_warmup,
+    )
+    recording = load_recording(paths)
+    if export_parquet is not None:
+        from analyzers.export import write_parquet
+
+        write_parquet(apply_filters(recording, filters).spans, export_parquet)
+    if sql is not None:
+        from analyzers.export import run_query, write_query
+
+        write_query(run_query(apply_filters(recording, filters).spans, sql), sql_format.value, out)
+        return
+    report = analyze_recording(recording, AnalysisOptions(late_ns=round(late_ms * 1e6), filters=filters))
     write_report(report, report_tables(report, full=full), output_format.value, out, title="Analysis")
     verdict = judge(report, strict=strict, max_loss=max_loss)
     if verdict.exit_code:
