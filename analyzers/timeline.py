@@ -107,7 +107,7 @@ def _main_steps(lifecycle: Lifecycle) -> list[Step]:
 
 
 def _serving(spans: SpanTable, steps: Sequence[Step], matching: RoundMatching) -> _Work:
-    numbers = _numbers([step.step_id for step in steps], [step.dispatch_id for step in steps])
+    numbers, basis = _numbers(steps)
     by_dispatch = {
         step.dispatch_id: number
         for step, number in zip(steps, numbers, strict=True)
@@ -119,7 +119,7 @@ def _serving(spans: SpanTable, steps: Sequence[Step], matching: RoundMatching) -
         ("in flight", None, _bars(steps, numbers, lambda step: step.interval)),
         ("wait", None, _bars(steps, numbers, lambda step: step.wait.interval)),
     ]
-    notes = []
+    notes = [f"numbers are {basis}"]
     serving = spans.clock[spans.source == Source.SERVING]
     if matching.ranks and not bool((serving == Clock.HOST).all()):
         notes.append("ranks are left out: their clock and that of the serving trace cannot be compared")
@@ -143,7 +143,7 @@ def _runtime(spans: SpanTable, matching: RoundMatching) -> _Work | None:
     intervals = [_around(run.root for run in matching.rounds[index].runs.values()) for index in indices]
     flights = _flights(spans)
     lanes: list[tuple[LaneKind, int | None, list[_Bar]]] = []
-    notes = ["numbers count rounds: this recording has no submit and wait spans"]
+    notes = ["numbers are rounds in order, from 0: this recording has no submit and wait spans"]
     if flights:
         # A run of the scheduler is a round only where roots carry its id, which is not needed to see them overlap.
         bars = [
@@ -156,12 +156,15 @@ def _runtime(spans: SpanTable, matching: RoundMatching) -> _Work | None:
     return _Work(name, intervals, lanes, notes)
 
 
-def _numbers(step_ids: Sequence[int], dispatch_ids: Sequence[int]) -> list[int]:
-    """What to call the steps: their step ids, else their dispatch ids, else their order."""
-    for ids in (step_ids, dispatch_ids):
-        if ABSENT not in ids:
-            return list(ids)
-    return list(range(len(step_ids)))
+def _numbers(steps: Sequence[Step]) -> tuple[list[int], str]:
+    """What to call the steps, and what that is."""
+    by_step = _step_ids(steps)
+    if ABSENT not in by_step:
+        return by_step, "step ids"
+    by_dispatch = [step.dispatch_id for step in steps]
+    if ABSENT not in by_dispatch:
+        return by_dispatch, "dispatch ids"
+    return list(range(len(steps))), "steps in order of submission, from 0"
 
 
 def _step_ids(steps: Sequence[Step]) -> list[int]:

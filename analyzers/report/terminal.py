@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -32,7 +33,7 @@ def _print_finding(finding: Finding, console: Console) -> None:
     _print_line(line, console)
     details = [finding.evidence, *([finding.advice] if finding.advice else [])]
     for detail in details:
-        _print_line(Text("  " + _printable(detail), style="dim"), console)
+        _print_detail(Text(_printable(detail), style="dim"), console)
 
 
 def print_table(table: Table, console: Console) -> None:
@@ -51,6 +52,14 @@ def print_table(table: Table, console: Console) -> None:
     for note in table.notes:
         _print_line(Text(_printable(note), style="dim"), console)
     console.print()
+
+
+def _print_detail(line: Text, console: Console) -> None:
+    """A sentence below the one it belongs to: every line of it is set in."""
+    if console.is_terminal:
+        console.print(Padding(line, (0, 0, 0, 2)))
+    else:
+        _print_line(Text("  ").append_text(line), console)
 
 
 def _print_line(line: Text, console: Console) -> None:

@@ -41,6 +41,14 @@ def test_a_terminal_of_any_usual_width_shows_whole_numbers(report: Report, width
     assert "…" not in text
 
 
+def test_what_belongs_to_a_finding_is_set_in_however_it_wraps(report: Report) -> None:
+    lines = drawn(report, 60).partition("\n\nOverview")[0].splitlines()
+    start = lines.index("warning: all runs: rank 2 is persistently the last to end")
+    details = [line.rstrip() for line in lines[start + 1 : start + 3]]
+    assert details[0] == "  ends last in 19 of 24 rounds, by 312.678 ms after the"
+    assert details[1].startswith("  median; p = 3.9e-08 (exact multinomial)")
+
+
 def test_every_step_latency_names_its_source() -> None:
     report = analyze([DATA / "39-out-of-order-completion" / "trace.json"])
     [table] = [table for table in report_tables(report) if table.title.startswith("Step latency")]

@@ -331,7 +331,10 @@ def test_many_steps_make_a_page_of_bounded_size(tmp_path: Path) -> None:
             lines.append(f"{head} depth=0 name=chip.run ts={start} dur=6000000")
     (tmp_path / "server.log").write_text("\n".join(lines))
     page = render_html(analyze([tmp_path / "server.log"]), "Analysis")
-    assert "3000 rounds, a column is 12 rounds, its colour the latest of them" in page
+    assert (
+        "3000 rounds, a column is 12 rounds, the colour is the longest time after the median of its round"
+        in page
+    )
     assert len(page) < 1_500_000
 
 

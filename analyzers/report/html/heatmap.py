@@ -31,7 +31,9 @@ def heatmap(grid: LatenessGrid) -> Markup:
         )
         for column in _tick_columns(columns, width)
     ]
-    axis = element("text", "round", x=LEFT + width * columns / 2, y=bottom + 31, class_="axis middle")
+    axis = element(
+        "text", "round, in order from 0", x=LEFT + width * columns / 2, y=bottom + 31, class_="axis middle"
+    )
     label = f"Lateness of runner_run {grid.edge} by rank and round, {grid.callable}"
     return picture(bottom + 72, label, *rows, *ticks, axis, _legend(grid.late_ns, bottom + 48))
 

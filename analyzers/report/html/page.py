@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from importlib import resources
 
-from analyzers.report.html.curves import distribution_chart, latency_chart
+from analyzers.report.html.curves import counted, distribution_chart, latency_chart
 from analyzers.report.html.heatmap import heatmap
 from analyzers.report.html.markup import Child, Markup, element, trusted
 from analyzers.report.html.requests import requests_table
@@ -133,36 +133,47 @@ def _timelines(timelines: Sequence[Timeline]) -> list[Markup]:
     panels = []
     for index, timeline in enumerate(timelines):
         name = f"timeline-{index}"
-        last = timeline.first + timeline.shown - 1
-        caption = f"{timeline.which}: {timeline.first} to {last} of {timeline.of}, {timeline.callable}"
+        caption = (
+            f"{timeline.which}: {timeline.shown} of {timeline.of}, {timeline.callable}; {timeline.notes[0]}"
+        )
         inputs.append(
             element(
                 "input", type="radio", name="timeline", id=name, checked="checked" if index == 0 else None
             )
         )
         inputs.append(element("label", timeline.which, for_=name))
-        notes = [element("p", note, class_="note") for note in timeline.notes]
-        panels.append(element("div", _figure(caption, timeline_chart(timeline)), *notes, class_="panel"))
+        notes = [element("p", note, class_="note") for note in timeline.notes[1:]]
+        panels.append(
+            element(
+                "div",
+                _figure(caption, timeline_chart(timeline)),
+                *notes,
+                class_="panel" if len(timelines) > 1 else None,
+            )
+        )
     explanation = (
         "Every bar has the colour and number of its step. Two steps are in flight where their bars stand above each "
         "other; grey is work of no numbered step."
     )
+    if len(timelines) == 1:
+        return [element("p", explanation, class_="note"), element("div", *panels)]
     return [element("p", explanation, class_="note"), element("div", *inputs, *panels, class_="tabs")]
 
 
 def _latency(series: StepLatency) -> Markup:
-    each = "every step is a point"
+    what = counted(series)
+    each = f"every {what} is a point"
     if series.steps_per_point > 1:
-        each = f"each bar is {series.steps_per_point} steps, from the least to the greatest, the dot their median"
-    caption = f"{series.figure}, {series.callable}: {series.steps} steps, {each}"
+        each = f"each bar is {series.steps_per_point} {what}s, from the least to the greatest, the dot their median"
+    caption = f"{series.figure}, {series.callable}: {series.steps} {what}s, {each}"
     return _figure(caption, latency_chart(series))
 
 
 def _skew(grid: LatenessGrid) -> Markup:
-    each = "a column a round"
+    each = "a column a round; the colour is the time after the median of the round"
     if grid.rounds_per_column > 1:
-        each = f"a column is {grid.rounds_per_column} rounds, its colour the latest of them"
-    late = f"late: more than {number(grid.late_ns, MILLISECOND)} ms after the median of its round"
+        each = f"a column is {grid.rounds_per_column} rounds, the colour is the longest time after the median of its round"
+    late = f"late is more than {grid.late_ns / MILLISECOND:g} ms after it"
     caption = f"runner_run {grid.edge}, {grid.callable}: {grid.rounds} rounds, {each}; {late}"
     return _figure(caption, heatmap(grid))
 

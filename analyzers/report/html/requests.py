@@ -22,6 +22,8 @@ def requests_table(columns: RequestColumns) -> Table:
         for index in range(len(columns.id))
     ]
     headings = ["request", "rank", "output tokens", "TTFT", "tpot", "E2E", "drafts accepted", "error"]
+    if not any(columns.error):
+        headings, rows = headings[:-1], [row[:-1] for row in rows]
     notes = []
     if columns.requests > len(rows):
         notes.append(f"the {len(rows)} requests with the longest E2E, of {columns.requests}")
