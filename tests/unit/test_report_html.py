@@ -19,6 +19,8 @@ from analyzers.report.html.axes import Scale, milliseconds, round_steps
 from analyzers.report.html.markup import element, text
 from analyzers.report.model import Report
 from analyzers.report.tables import report_tables
+from analyzers.rundir import RunDirectory
+from dsv4bench.reporting import report_run
 
 DATA = Path(__file__).parents[1] / "cases" / "data"
 CAPTURES = sorted((DATA / "traces").glob("*.log"))
@@ -319,6 +321,17 @@ def test_a_hostile_page_has_the_same_elements_as_a_harmless_one(tmp_path: Path) 
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.name)
 def test_every_capture_makes_a_page(capture: Path) -> None:
     check_only_ours(render_html(analyze([capture]), "Analysis"))
+
+
+def test_a_run_leaves_its_page_beside_the_other_reports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = RunDirectory(tmp_path)
+    directory.server_log.write_bytes(CAPTURE.read_bytes())
+    report_run(directory).show(as_json=False)
+    page = Document((tmp_path / "report.html").read_text())
+    assert next(text for text in page.texts if text.strip()) == "Run"
+    assert f"Report:        {tmp_path / 'report.html'}, {tmp_path / 'report.md'}, " in capsys.readouterr().out
 
 
 def test_many_steps_make_a_page_of_bounded_size(tmp_path: Path) -> None:
