@@ -320,13 +320,15 @@ class SpanTableBuilder:
         self._length += count
 
     def build(self) -> SpanTable:
-        """The table of everything added so far, in that order."""
+        """The table of everything added, in that order; the builder is spent."""
         self._flush()
         labels: dict[str, Any] = {
             attribute: tuple(self._codes[column]) for column, attribute in _LABELS.items()
         }
         columns: dict[str, Any] = {
-            column: join(parts, _dtype(column)) for column, parts in self._columns.items()
+            # Each column's parts go as soon as they are joined: memory never holds the table twice.
+            column: join(self._columns.pop(column), _dtype(column))
+            for column in _ROW_COLUMNS
         }
         return SpanTable(
             process_names=dict(self.process_names), thread_names=dict(self.thread_names), **labels, **columns

@@ -104,6 +104,7 @@ def decode_envelope(content: bytes) -> Envelope | None:
     if content.strip() == b"[]":
         return Envelope()
     try:
+        content.decode()  # what is skipped is not checked by the decoder
         around = _around.decode(content)
     except (msgspec.DecodeError, RecursionError, ValueError):
         return None
@@ -134,6 +135,9 @@ def _read_damaged(content: bytes, path: str, issues: IssueCounter) -> Events:
         return Events(list(events_of(iterate_array(text, 1, issues))), "repaired")
     if array is not None:
         events = list(events_of(iterate_array(text, array.end(), issues, in_object=True)))
+        document = value_at(text, 0)
+        if not issues.repaired and (document is None or text[document[1] :].strip()):
+            issues.add("damaged_document", "line 1", lost=1)
         return Events(events, "repaired", _envelope_in_text(text))
     first = value_at(text, 0)
     if first is not None and not (isinstance(first[0], dict) and "ph" in first[0]):

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from analyzers.readers.load import IssueCounter
 
 _DECODER = json.JSONDecoder()
-_SPACE = re.compile(r"\s*")
-_PERHAPS_EVENT = re.compile(r"[,\n]\s*(?=\{)")
+_SPACE = re.compile(r"[ \t\r\n]*")
+_PERHAPS_EVENT = re.compile(r"[,\n][ \t\r\n]*(?=\{)")
 
 
 def decode_text(data: bytes, issues: IssueCounter) -> str:

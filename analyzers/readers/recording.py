@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from analyzers.readers.detect import detect_format
 from analyzers.readers.files import read_bytes
 from analyzers.readers.load import InputFormat, IssueCounter, LoadIssue, LoadReport
 from analyzers.readers.observations import read_mtp_accuracy, read_resources
+from analyzers.readers.rank_files import ONE_HOST_CLOCK, ClockAlignment, join_rank_files
 from analyzers.readers.ranks import RankAssignment, assign_ranks, rank_column
 from analyzers.readers.requests import Requests, RequestTiming, read_requests
 from analyzers.readers.run_directory import (
@@ -51,11 +52,25 @@ class Recording:
     manifest: Manifest | None
     resources: list[ResourceSample]
     mtp_accuracy: MtpAccuracy | None
+    clocks: ClockAlignment = ONE_HOST_CLOCK
+    """Whether and how times of different rank files may be compared."""
+    missing_ranks: list[int] = field(default_factory=list)
+    """Ranks that the files speak of and none is of."""
 
     @property
     def lost(self) -> int:
         """Records that were found but are in no figure."""
         return sum(report.lost for report in self.reports)
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """What a user says about the files."""
+
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    """Path of a trace -> the rank it is of."""
+    allow_missing: bool = False
+    """Go on although ranks of the world are missing or claimed twice."""
 
 
 class _Collector:
@@ -149,16 +164,17 @@ class _Collector:
             traces = [_read_serving_trace(path) for path in files.fragments]
         self.traces += traces
 
-    def recording(self, paths: Sequence[Path]) -> Recording:
+    def recording(self, paths: Sequence[Path], options: LoadOptions) -> Recording:
         """Put everything together and name the ranks."""
+        files = join_rank_files(self.traces, options.ranks, allow_missing=options.allow_missing)
         ranks = assign_ranks(self.logs, manifest_ranks=self.manifest_ranks, file_ranks=self.file_ranks)
-        spans = [trace.spans for trace in self.traces]
+        spans = [trace.spans for trace in files.traces]
         spans += [rank_column(log.spans, ranks) for log in self.logs]
         return Recording(
             paths=tuple(str(path) for path in paths),
             spans=concatenate(spans),
             invalid=concatenate(
-                [trace.invalid for trace in self.traces] + [log.invalid for log in self.logs]
+                [trace.invalid for trace in files.traces] + [log.invalid for log in self.logs]
             ),
             requests=[timing for requests in self.requests for timing in requests.timings],
             requests_have_phases=any(requests.has_phases for requests in self.requests)
@@ -175,14 +191,17 @@ class _Collector:
             manifest=self.manifest,
             resources=self.resources,
             mtp_accuracy=self.mtp_accuracy,
+            clocks=files.clocks,
+            missing_ranks=files.missing,
         )
 
 
-def load_recording(paths: Iterable[str | Path]) -> Recording:
+def load_recording(paths: Iterable[str | Path], options: LoadOptions | None = None) -> Recording:
     """Read run directories, traces, logs and request records into one recording.
 
     Raises:
-        UnusableInputError: a path does not exist, cannot be read or is none of the known formats; a path given twice.
+        UnusableInputError: a path does not exist, cannot be read or is none of the known formats; a path given twice;
+            the ranks or time bases of several traces contradict each other.
     """
     given = [Path(path) for path in paths]
     if not given:
@@ -196,7 +215,7 @@ def load_recording(paths: Iterable[str | Path]) -> Recording:
             collector.read_directory(path)
         else:
             collector.read_file(path)
-    return collector.recording(given)
+    return collector.recording(given, options or LoadOptions())
 
 
 def _damaged(path: Path, input_format: InputFormat, error: UnusableInputError, *, lost: int) -> LoadReport:
