@@ -38,9 +38,7 @@ def latency_chart(series: StepLatency) -> Markup:
     ]
     middle = (LEFT + WIDTH - RIGHT) / 2
     what = counted(series)
-    axis = element(
-        "text", "step, in order of submission from 0", x=middle, y=bottom + 31, class_="axis middle"
-    )
+    axis = element("text", f"{what}, in order from 0", x=middle, y=bottom + 31, class_="axis middle")
     label = f"{series.figure} of the {what}s of {series.callable}"
     y_title = "ms, log scale" if scale.logarithmic else "ms"
     return picture(bottom + 38, label, y_axis(scale, y_title), *ticks, axis, *points)
