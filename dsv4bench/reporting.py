@@ -53,6 +53,6 @@ def report_run(directory: RunDirectory) -> RunReport:
     write_report(report, tables, "html", directory.report("html"), title="Run")
     timelines = report.spans > 0
     if timelines:
-        write_swimlane(recording.spans, directory.swimlane_perfetto)
-        write_swimlane(recording.spans, directory.swimlane_chrome)
+        write_swimlane(recording.spans, directory.swimlane_perfetto, recording.requests)
+        write_swimlane(recording.spans, directory.swimlane_chrome, recording.requests)
     return RunReport(directory, report, judge(report), timelines)

@@ -89,7 +89,7 @@ def in_flight(dispatches: Iterable[Dispatch]) -> CounterTrack:
         changes[dispatch.submit.start_ns] = changes.get(dispatch.submit.start_ns, 0) + 1
         changes[dispatch.wait.end_ns] = changes.get(dispatch.wait.end_ns, 0) - 1
     value = 0
-    points = []
+    points: list[tuple[int, float]] = []
     for at_ns, change in sorted(changes.items()):
         value += change
         points.append((at_ns, value))

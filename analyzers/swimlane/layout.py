@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from analyzers.readers.requests import RequestTiming
 from analyzers.spans import ABSENT, ID_COLUMNS, Clock, Kind, Mask, Source, SpanTable
+from analyzers.swimlane.counters import acceptance, skews
 from analyzers.swimlane.dispatches import Dispatch, connect, in_flight, name_callables, pair_dispatches
 from analyzers.swimlane.model import Group, Slice, Timeline
 from analyzers.swimlane.runs import Run, collect_runs, run_tracks
 from analyzers.swimlane.threads import thread_tracks
+from analyzers.units import NO_UNIT, steps_of_units, units_of
 
 OWN_CLOCK = "spans on a clock of their own file"
 
@@ -19,8 +22,8 @@ GroupKey = tuple[int, int | str]
 """(0, pid) is a process of the engine, (1, rank) a rank: in this order they are drawn."""
 
 
-def timeline_from_spans(spans: SpanTable) -> Timeline:
-    """Lay out a span table. Times stay int64 ns of its host clock.
+def timeline_from_spans(spans: SpanTable, requests: Sequence[RequestTiming] = ()) -> Timeline:
+    """Lay out a span table. Times stay int64 ns of its host clock. `requests` tell what each step has accepted.
 
     A table without host times, from one file alone, keeps the clock of that file.
     """
@@ -33,6 +36,7 @@ def timeline_from_spans(spans: SpanTable) -> Timeline:
     name_callables(spans, runs)
     dispatches = pair_dispatches(spans, slices)
     connect(dispatches, runs)
+    _name_steps(spans, slices)
 
     key_of = _GroupKeys(spans)
     runs_of: dict[GroupKey, list[Run]] = {}
@@ -53,7 +57,19 @@ def timeline_from_spans(spans: SpanTable) -> Timeline:
         )
         for key in sorted(runs_of.keys() | rows_of.keys(), key=_drawing_order)
     ]
+    if groups:
+        # What all ranks are measured by stands at the top.
+        groups[0].counters += skews(spans.select(drawable)) + acceptance(requests, dispatches)
     return Timeline(groups, dict(left_out))
+
+
+def _name_steps(spans: SpanTable, slices: Mapping[int, Slice]) -> None:
+    """Give every slice of a step the step's id, whether its own span carries it or not."""
+    units = units_of(spans)
+    steps = steps_of_units(spans, units)
+    for row, item in slices.items():
+        if units[row] != NO_UNIT and steps[units[row]] != ABSENT:
+            item.args.setdefault("step_id", int(steps[units[row]]))
 
 
 def _drawing_order(key: GroupKey) -> tuple[int, str]:

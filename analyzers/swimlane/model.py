@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -61,7 +61,7 @@ class CounterTrack:
     """A value over time: (time in ns, value from then on)."""
 
     name: str
-    points: list[tuple[int, int]]
+    points: Sequence[tuple[int, float]]
 
 
 @dataclass(slots=True)

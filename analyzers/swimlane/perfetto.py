@@ -61,7 +61,10 @@ class _Writer:
         uuid = packet.track_descriptor.uuid
         for at_ns, value in counter.points:
             event = self._event(at_ns, uuid, TrackEvent.TYPE_COUNTER)
-            event.track_event.counter_value = value
+            if isinstance(value, int):
+                event.track_event.counter_value = value
+            else:
+                event.track_event.double_counter_value = value
             self._stream.write_packet(event)
 
     def slices(self, track: Track, uuid: int) -> None:

@@ -10,7 +10,7 @@ from analyzers.spans import Kind, Lane, Source, SpanTable
 from analyzers.swimlane.lanes import Unit, nest, pack
 from analyzers.swimlane.model import Instant, Slice, Track
 
-ROLES = ("API", "engine", "prepare", "device", "output", "node scheduler", "other")
+ROLES = ("API", "engine", "prepare", "device", "output", "node scheduler", "other", "ext")
 """What a thread does, in drawing order; formats.md, section 2, lists the spans of each."""
 
 ROUNDING_NS = 1_000
@@ -36,6 +36,8 @@ def role_of(name: str, category: str) -> str:
     """Return the role of the lane on which a span of this name is expected; "other" when nothing says."""
     if category == "node":
         return "node scheduler"
+    if category == "ext":
+        return "ext"
     for prefix, role in _PREFIXES.items():
         if name.startswith(prefix):
             return role
@@ -49,12 +51,18 @@ def role_of(name: str, category: str) -> str:
 def thread_tracks(spans: SpanTable, rows: Iterable[int], slices: Mapping[int, Slice]) -> list[Track]:
     """Lay out the rows of one process that belong to no run.
 
-    Each thread has its lane. Requests come and go on asyncio tasks, so the API's tasks share as few lanes as
+    Each thread has its lane, and so has every kind of `ext.*` span of it: its producer measures beside the runtime, and
+    owes it no nesting. Requests come and go on asyncio tasks, so the API's tasks share as few lanes as
     they need. Spans that are free of their thread (async) have lanes of their own.
     """
     by_lane: dict[Lane, list[int]] = {}
+    by_producer: dict[tuple[Lane, str], list[int]] = {}
     for row in rows:
-        by_lane.setdefault(spans.lane_of(row), []).append(row)
+        name = spans.name_of(row)
+        if role_of(name, spans.categories[spans.category[row]]) == "ext":
+            by_producer.setdefault((spans.lane_of(row), name), []).append(row)
+        else:
+            by_lane.setdefault(spans.lane_of(row), []).append(row)
     roles = {lane: _role(spans, lane_rows) for lane, lane_rows in by_lane.items()}
     tracks: list[Track] = []
     for role in ROLES:
@@ -65,6 +73,8 @@ def thread_tracks(spans: SpanTable, rows: Iterable[int], slices: Mapping[int, Sl
         for lane in lanes:
             label = _label(spans, role, lane, alone=len(lanes) == 1)
             tracks += _lane_tracks(spans, label, by_lane[lane], slices)
+    for (_, name), ext_rows in sorted(by_producer.items(), key=lambda entry: entry[0][1]):
+        tracks += _lane_tracks(spans, name, ext_rows, slices)
     return _with_unique_names(tracks)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from analyzers.errors import NoDataError, UnusableInputError
+from analyzers.readers.requests import RequestTiming
 from analyzers.spans import SpanTable
 from analyzers.swimlane.chrome import write_chrome
 from analyzers.swimlane.layout import timeline_from_spans
@@ -39,13 +41,15 @@ def format_of(output: Path) -> SwimlaneFormat:
         raise UnusableInputError(f"cannot write a swimlane to {output}: name the file {suffixes}") from None
 
 
-def write_swimlane(spans: SpanTable, output: Path) -> SwimlaneSummary:
+def write_swimlane(spans: SpanTable, output: Path, requests: Sequence[RequestTiming] = ()) -> SwimlaneSummary:
     """Draw the combined timeline of `spans` to `output` (`.pftrace` or `.json`), through a rename.
+
+    `requests` tell what each step has accepted.
 
     Raises UnusableInputError when the suffix is neither or the file cannot be written, NoDataError when there
     is nothing to draw.
     """
-    return write_timeline(timeline_from_spans(spans), output)
+    return write_timeline(timeline_from_spans(spans, requests), output)
 
 
 def write_timeline(timeline: Timeline, output: Path) -> SwimlaneSummary:

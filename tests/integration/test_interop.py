@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from analyzers.analysis import analyze
+from analyzers.readers.recording import load_recording
+from analyzers.swimlane import timeline_from_spans
 from tests.integration.command import SMALL, run
 
 DECODE = "deepseek_v4_decode_mtp_fused"
@@ -103,3 +105,25 @@ def test_the_time_of_the_steps_adds_up_to_the_time_they_took(recorded: Path) -> 
     assert {figures.wall.min, figures.wall.max} <= set(walls)
     parts = sum(entry.charged.mean for entry in figures.phases)
     assert parts == pytest.approx(figures.wall.mean, abs=1e-3)
+
+
+def test_no_lane_of_the_timeline_holds_slices_that_overlap(recorded: Path) -> None:
+    recording = load_recording([recorded])
+    timeline = timeline_from_spans(recording.spans, recording.requests)
+    for track in timeline.tracks():
+        around = []
+        for item in sorted(track.slices, key=lambda item: (item.start_ns, -item.end_ns)):
+            while around and around[-1].end_ns <= item.start_ns:
+                around.pop()
+            assert not around or item.end_ns <= around[-1].end_ns, (track.name, item.name)
+            around.append(item)
+    names = {counter.name for group in timeline.groups for counter in group.counters}
+    expected = {"dispatches in flight", "runner-start skew (ns)", "runner-end skew (ns)", "acceptance length"}
+    assert names == expected
+    lanes = [track.name for group in timeline.groups for track in group.tracks]
+    assert lanes.count("ext.dsv4bench.bind_ahead") == 4
+    runs = [
+        item for track in timeline.tracks() for item in track.slices if item.name == "chip.run.runner_run"
+    ]
+    # All but the runs of the two prefill programs belong to a step.
+    assert sum("step_id" not in item.args for item in runs) == 2 * 4

@@ -11,6 +11,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket
 
 from analyzers.errors import NoDataError, UnusableInputError
 from analyzers.readers.ranks import assign_ranks, rank_column
+from analyzers.readers.requests import RequestTiming
 from analyzers.readers.strace import read_strace
 from analyzers.spans import Clock, Kind, Lane, Source, SpanTable, SpanTableBuilder, concatenate
 from analyzers.swimlane import Timeline, timeline_from_spans, write_swimlane
@@ -20,6 +21,11 @@ from dsv4bench.cli.swimlane import swimlane
 TRACE, LOG = "trace.json", "server.log"
 ENGINE, RANK_0, RANK_1 = 10, 20, 21
 DECODE = "deepseek_v4_decode_mtp_fused"
+
+
+IN_FLIGHT = [(1_000, 1), (2_000, 2), (9_000, 1), (15_000, 0)]
+START_SKEW = [(2_050, 50), (8_850, 750)]
+END_SKEW = [(8_700, 700), (14_400, 500)]
 
 
 def serving() -> SpanTable:
@@ -163,9 +169,64 @@ def test_a_flow_goes_from_the_submit_over_each_rank_to_the_wait(timeline: Timeli
 
 
 def test_dispatches_in_flight_count_from_submit_to_the_end_of_the_wait(timeline: Timeline) -> None:
-    (counter,) = timeline.groups[0].counters
+    counter = timeline.groups[0].counters[0]
     assert counter.name == "dispatches in flight"
-    assert counter.points == [(1_000, 1), (2_000, 2), (9_000, 1), (15_000, 0)]
+    assert counter.points == IN_FLIGHT
+
+
+def test_skews_are_counted_from_the_moment_the_last_rank_starts_or_ends(timeline: Timeline) -> None:
+    # The runners of dispatch 1: 2000 to 8000 and 2050 to 8700; of dispatch 2: 8100 to 13900 and 8850 to 14400.
+    assert [(counter.name, counter.points) for counter in timeline.groups[0].counters[1:]] == [
+        ("runner-start skew (ns)", START_SKEW),
+        ("runner-end skew (ns)", END_SKEW),
+    ]
+    assert [group.counters for group in timeline.groups[1:]] == [[], []]
+
+
+def request(*chunks: tuple[int, int], proposed: int = 1) -> RequestTiming:
+    return RequestTiming("a", "measured", chunks=chunks, steps=1, proposed=proposed)
+
+
+def test_acceptance_is_what_a_step_gave_a_request_on_average() -> None:
+    # The waits end at 9000 and 15000. First and last output of a request do not count.
+    requests = [
+        request((500, 1), (9_010, 2), (15_010, 1), (16_000, 1)),
+        request((500, 1), (9_020, 1), (15_020, 1), (16_000, 2)),
+        request((500, 1), (8_000, 2), (9_020, 2), (16_000, 2)),
+        request((500, 1), (9_020, 3), (16_000, 2), proposed=0),
+    ]
+    counters = timeline_from_spans(serving(), requests).groups[0].counters
+    assert [counter.name for counter in counters] == ["dispatches in flight", "acceptance length"]
+    # After 9000: 2, 1 and 2 tokens; after 15000: 1 and 1. What arrived at 8000 belongs to no step of the trace.
+    assert counters[1].points == [(9_000, 5 / 3), (15_000, 1.0)]
+
+
+def test_spans_of_other_producers_have_lanes_of_their_own() -> None:
+    table = SpanTableBuilder(Source.STRACE)
+    for name, category, start_ns, end_ns in [
+        ("chip.run", "chip", 0, 100),
+        ("ext.dsv4bench.bind_ahead", "ext", 50, 150),
+        ("ext.other.copy", "ext", 120, 160),
+    ]:
+        table.append(
+            name, start_ns, end_ns - start_ns, Lane(LOG, RANK_0, RANK_0),
+            clock=Clock.HOST, rank=0, invocation=1 if category == "chip" else -1, category=category,
+        )  # fmt: skip
+    (group,) = timeline_from_spans(table.build()).groups
+    assert [lane.name for lane in group.tracks] == ["run", "ext.dsv4bench.bind_ahead", "ext.other.copy"]
+
+
+def test_spans_inside_a_step_know_it_without_carrying_it() -> None:
+    table = SpanTableBuilder(Source.SERVING)
+    for name, start_ns, end_ns, ids in [
+        ("WorkerProcess.reclaim_decode", 0, 100, {"step_id": 4}),
+        ("decode.worker_wait", 10, 90, {}),
+        ("WorkerProcess.other", 110, 120, {}),
+    ]:
+        lane = Lane(TRACE, ENGINE, 4)
+        table.append(name, start_ns, end_ns - start_ns, lane, clock=Clock.HOST, **ids)
+    (lane,) = timeline_from_spans(table.build()).tracks()
+    assert [item.args.get("step_id") for item in lane.slices] == [4, 4, None]
 
 
 def test_every_span_of_a_run_knows_its_dispatch_and_step(timeline: Timeline) -> None:
@@ -267,7 +328,7 @@ def test_chrome_json_and_perfetto_show_the_same(tmp_path: Path) -> None:
     chrome_slices, chrome_flows, chrome_counter = drawn_in_chrome(tmp_path / "swimlane.json")
     slices, flows, counter = drawn_in_perfetto(tmp_path / "swimlane.pftrace")
     assert sorted(slices) == sorted(chrome_slices)
-    assert counter == chrome_counter == [(1_000, 1), (2_000, 2), (9_000, 1), (15_000, 0)]
+    assert counter == chrome_counter == IN_FLIGHT + START_SKEW + END_SKEW
     assert {flow: sorted(phases) for flow, phases in chrome_flows.items()} == {
         flow: ["f", "s", "t"] for flow in (1, 2, 3, 4)
     }
@@ -308,12 +369,14 @@ def test_perfetto_tracks_are_ordered_explicitly(tmp_path: Path) -> None:
     below = [item for item in descriptors if item.parent_uuid == groups[0].uuid]
     assert [(item.name, item.sibling_order_rank) for item in below] == [
         ("dispatches in flight", 0),
-        ("API", 1),
-        ("API 2", 2),
-        ("engine", 3),
-        ("prepare", 4),
-        ("device", 5),
-        ("output", 6),
+        ("runner-start skew (ns)", 1),
+        ("runner-end skew (ns)", 2),
+        ("API", 3),
+        ("API 2", 4),
+        ("engine", 5),
+        ("prepare", 6),
+        ("device", 7),
+        ("output", 8),
     ]
     assert all(item.child_ordering == TrackDescriptor.EXPLICIT for item in (root, *groups))
 
@@ -368,9 +431,10 @@ def test_rounding_to_microseconds_does_not_open_a_lane() -> None:
 def test_a_trace_on_its_own_clock_is_drawn_alone_but_never_among_host_times() -> None:
     table = SpanTableBuilder(Source.SERVING)
     table.append("scheduler.schedule", 5, 3, Lane("foreign.json", "main", "t"), clock=Clock.FILE)
-    alone = timeline_from_spans(table.build())
+    foreign = table.build()
+    alone = timeline_from_spans(foreign)
     assert [group.name for group in alone.groups] == ["process main"]
-    mixed = timeline_from_spans(concatenate([table.build(), serving()]))
+    mixed = timeline_from_spans(concatenate([foreign, serving()]))
     assert [group.name for group in mixed.groups] == ["engine (pid 10)"]
     assert mixed.left_out == {"spans on a clock of their own file": 1}
 
