@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from analyzers.bubbles import decode_callables, measure_step_time
 from analyzers.callables import RUN, SUBMIT, WAIT, DispatchNames, is_prefill
 from analyzers.filters import EVERYTHING, Filters, apply_filters
 from analyzers.findings import Measured, find
+from analyzers.lanes import measure_lanes
 from analyzers.lifecycle import Lifecycle, Step, check_lifecycles
 from analyzers.pipeline import PipelineResult, check_preparation, measure_pipeline
+from analyzers.rank_starts import measure_rank_starts
 from analyzers.readers.recording import Recording, load_recording
 from analyzers.report.model import (
     SCHEMA_VERSION,
@@ -56,6 +59,8 @@ class AnalysisOptions:
     """How far after its round's median a rank is late."""
     filters: Filters = EVERYTHING
     """What of the recording is measured."""
+    include_warmup: bool = False
+    """Count warm-up requests among the measured ones."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,9 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         FilterError: the recording has nothing of what a filter asks for.
     """
     options = options or AnalysisOptions()
+    if options.include_warmup:
+        requests = [dataclasses.replace(timing, phase="measured") for timing in recording.requests]
+        recording = dataclasses.replace(recording, requests=requests)
     window = full_batch_window([timing for timing in recording.requests if timing.phase == "measured"])
     recording = apply_filters(recording, options.filters)
     spans = recording.spans
@@ -131,6 +139,10 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         pipelines=[result.figures for result in pipelines if result.figures.has_figures],
         step_time=[result.figures for result in step_times],
         skew=skew,
+        clocks=recording.clocks,
+        rank_starts=[] if recording.clocks.method == "not aligned" else measure_rank_starts(spans),
+        lanes=measure_lanes(spans),
+        observations=recording.observations,
         requests=measure_requests(recording.requests),
         resources=measure_resources(recording.resources),
         mtp_accuracy=recording.mtp_accuracy,

@@ -254,8 +254,11 @@ def _why_order_is_ambiguous(submits: Sequence[Endpoint], waits: Sequence[Endpoin
     if any(wait.interval.start_ns < submit.interval.start_ns for submit, wait in pairs):
         return "some wait starts before its turn to be submitted"
     in_flight = max(
-        index + 1 - bisect.bisect_right(ends, submit.interval.end_ns, hi=index + 1)
-        for index, (submit, _) in enumerate(pairs)
+        (
+            index + 1 - bisect.bisect_right(ends, submit.interval.end_ns, hi=index + 1)
+            for index, (submit, _) in enumerate(pairs)
+        ),
+        default=0,
     )
     if in_flight > depth:
         return f"{in_flight} would be in flight, more than {depth}"

@@ -6,7 +6,9 @@ from typing import Literal
 
 import msgspec
 
-InputFormat = Literal["chrome_trace", "strace_log", "requests", "manifest", "resources", "mtp_accuracy"]
+InputFormat = Literal[
+    "chrome_trace", "strace_log", "requests", "manifest", "resources", "mtp_accuracy", "observations"
+]
 
 ReadAs = Literal["streamed", "whole", "repaired"]
 """How a trace was read: event by event in pieces, as one document, or with its damage skipped."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -42,6 +43,23 @@ class RankFiles:
     missing: list[int]
     """Ranks of the world that no file is of; only when the user allows it."""
     clocks: ClockAlignment
+
+
+def parse_file_ranks(texts: Sequence[str]) -> dict[str, int]:
+    """`FILE=N` as path -> rank.
+
+    Raises:
+        UnusableInputError: one is something else, or names a file twice.
+    """
+    ranks: dict[str, int] = {}
+    for text in texts:
+        path, _, digits = text.rpartition("=")
+        if not path or not digits.isascii() or not digits.isdecimal() or len(digits) > 6:
+            raise UnusableInputError(f"--rank {text}: expected FILE=N, such as trace-3.json=3")
+        if str(Path(path)) in ranks:
+            raise UnusableInputError(f"--rank {text}: {path} has a rank already")
+        ranks[str(Path(path))] = int(digits)
+    return ranks
 
 
 def join_rank_files(

@@ -27,6 +27,7 @@ from analyzers.readers.run_directory import (
     run_files,
     without_repeats,
 )
+from analyzers.readers.small_files import Observation, ObservationKind, between, kind_of, read_small_file
 from analyzers.readers.strace import StraceLog, read_strace
 from analyzers.rundir import Manifest, MtpAccuracy, ResourceSample
 from analyzers.spans import Clock, SpanTable, concatenate
@@ -52,6 +53,7 @@ class Recording:
     manifest: Manifest | None
     resources: list[ResourceSample]
     mtp_accuracy: MtpAccuracy | None
+    observations: list[Observation] = field(default_factory=list)
     clocks: ClockAlignment = ONE_HOST_CLOCK
     """Whether and how times of different rank files may be compared."""
     missing_ranks: list[int] = field(default_factory=list)
@@ -84,6 +86,9 @@ class _Collector:
         self.resources: list[ResourceSample] = []
         self.mtp_accuracy: MtpAccuracy | None = None
         self.observations: list[LoadReport] = []
+        self.figures: list[Observation] = []
+        self._counters: tuple[str, bytes] | None = None
+        """The first of two readings of the same counters."""
         self.manifest: Manifest | None = None
         self.file_ranks: dict[str, int] = {}
         self.manifest_ranks: dict[int, int] = {}
@@ -96,6 +101,9 @@ class _Collector:
             return
         issues = IssueCounter()
         data = read_bytes(path, issues)
+        if (kind := kind_of(data)) is not None:
+            self._read_small_file(data, str(path), kind, issues)
+            return
         match detect_format(data, str(path)):
             case "chrome_trace":
                 self.traces.append(_on_host_clock(read_chrome_trace(data, str(path), issues=issues)))
@@ -107,6 +115,16 @@ class _Collector:
                 self.requests.append(read_requests(data, str(path), issues=issues))
             case "manifest":
                 self.take_manifest(path)
+
+    def _read_small_file(self, data: bytes, path: str, kind: ObservationKind, issues: IssueCounter) -> None:
+        observation, report = read_small_file(data, path, kind, issues)
+        self.observations.append(report)
+        if kind == "counters" and self._counters is not None:
+            self.figures = [found for found in self.figures if found.path != self._counters[0]]
+            observation, self._counters = between(self._counters, (path, data)), None
+        elif kind == "counters":
+            self._counters = (path, data)
+        self.figures.append(observation)
 
     def take_manifest(self, path: Path) -> None:
         """Read a manifest and the device map in it."""
@@ -191,6 +209,7 @@ class _Collector:
             manifest=self.manifest,
             resources=self.resources,
             mtp_accuracy=self.mtp_accuracy,
+            observations=self.figures,
             clocks=files.clocks,
             missing_ranks=files.missing,
         )

@@ -8,10 +8,14 @@ import msgspec
 
 from analyzers.bubbles import StepTime
 from analyzers.endpoints import SpanReference
+from analyzers.lanes import LaneFigures
 from analyzers.lifecycle import CrossProcessPair, Edge, Fault
 from analyzers.pipeline import Pipeline
+from analyzers.rank_starts import StartSkew
 from analyzers.readers.load import LoadReport
+from analyzers.readers.rank_files import ClockAlignment
 from analyzers.readers.ranks import RankBasis
+from analyzers.readers.small_files import Observation
 from analyzers.requests import RequestFigures
 from analyzers.resources import ResourceGrowth
 from analyzers.rounds import LostRun
@@ -165,6 +169,14 @@ class Report(msgspec.Struct, frozen=True):
     step_time: list[StepTime]
     """Where the time between two published steps went."""
     skew: list[RankSkew]
+    clocks: ClockAlignment
+    """How the times of several rank files were made comparable."""
+    rank_starts: list[StartSkew]
+    """Start skew by name over traces of one rank each; empty where their clocks are not aligned."""
+    lanes: list[LaneFigures]
+    """Threads of the serving trace, and what of their spans overlaps."""
+    observations: list[Observation]
+    """Figures of small files: step records, counters, samples, event logs."""
     requests: list[RequestFigures]
     resources: list[ResourceGrowth]
     """Empty for a run too short to tell growth from filling."""
@@ -176,4 +188,8 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def has_data(self) -> bool:
         """Whether there is anything to measure."""
-        return self.spans > 0 or any(figures.requests for figures in self.requests)
+        return (
+            self.spans > 0
+            or any(item.n for item in self.observations)
+            or any(figures.requests for figures in self.requests)
+        )

@@ -10,6 +10,7 @@ from analyzers.bubbles import StepTime
 from analyzers.callables import is_prefill
 from analyzers.lifecycle import Fault
 from analyzers.pipeline import Overlap, Pipeline
+from analyzers.report.input_tables import input_tables
 from analyzers.report.model import Report, SpanFigures, StepFigures
 from analyzers.report.overview import overview
 from analyzers.report.text import MILLISECOND, UNAVAILABLE, Table, number, percent
@@ -53,6 +54,7 @@ def report_tables(report: Report, *, full: bool = True) -> list[Table]:
         tables.append(_resources(report.resources))
     if full or report.lifecycle.faults:
         tables += _lifecycle_tables(report)
+    tables += input_tables(report, full=full)
     if report.span_names and (full or not (report.steps or report.skew)):
         tables.append(_span_names(report.span_names))
     return tables

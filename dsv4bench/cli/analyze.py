@@ -65,6 +65,16 @@ def analyze(
     exclude_warmup: Annotated[
         bool, typer.Option("--exclude-warmup", help="Without warm-up requests and what ran before its end.")
     ] = False,
+    include_warmup: Annotated[
+        bool, typer.Option("--include-warmup", help="Count warm-up requests among the measured ones.")
+    ] = False,
+    rank: Annotated[
+        list[str] | None,
+        typer.Option("--rank", metavar="FILE=N", help="A trace that does not name its rank."),
+    ] = None,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Go on without ranks that the traces speak of.")
+    ] = False,
     export_parquet: Annotated[
         Path | None,
         typer.Option("--export-parquet", metavar="FILE", help="Also write the spans there (extra: parquet)."),
@@ -85,7 +95,8 @@ def analyze(
     """
     from analyzers.analysis import AnalysisOptions, analyze_recording, judge
     from analyzers.filters import Filters, apply_filters, parse_ranks, parse_steps, parse_window
-    from analyzers.readers.recording import load_recording
+    from analyzers.readers.rank_files import parse_file_ranks
+    from analyzers.readers.recording import LoadOptions, load_recording
     from analyzers.report.tables import report_tables
     from analyzers.report.write import write_report
 
@@ -96,7 +107,7 @@ def analyze(
         window_ns=parse_window(window) if window is not None else None,
         exclude_warmup=exclude_warmup,
     )
-    recording = load_recording(paths)
+    recording = load_recording(paths, LoadOptions(parse_file_ranks(rank or []), allow_missing))
     if export_parquet is not None:
         from analyzers.export import write_parquet
 
@@ -106,7 +117,7 @@ def analyze(
 
         write_query(run_query(apply_filters(recording, filters).spans, sql), sql_format.value, out)
         return
-    report = analyze_recording(recording, AnalysisOptions(late_ns=round(late_ms * 1e6), filters=filters))
+    report = analyze_recording(recording, AnalysisOptions(round(late_ms * 1e6), filters, include_warmup))
     write_report(report, report_tables(report, full=full), output_format.value, out, title="Analysis")
     verdict = judge(report, strict=strict, max_loss=max_loss)
     if verdict.exit_code:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.collectives import find_exchanges, measure_exchanges
+from analyzers.analysis import analyze, analyze_recording
 from analyzers.errors import UnusableInputError
 from analyzers.readers.recording import LoadOptions, Recording, load_recording
 
@@ -54,13 +54,15 @@ def test_46_a_rank_claimed_twice_and_one_missing() -> None:
     recording = load(case, "a.json", "b.json", allow_missing=True)
     assert recording.missing_ranks == [1]
     # One rank has no skew: there is no figure at all.
-    assert measure_exchanges(recording.spans) == []
+    assert analyze_recording(recording).rank_starts == []
 
 
 def test_48_times_count_from_the_common_base() -> None:
     recording = load("48-base-time-nanoseconds", "rank0.json", "rank1.json")
     assert recording.spans.start_ns.tolist() == [1_000_000, 1_250_000]
     assert (recording.clocks.method, recording.clocks.base_ns) == ("base times", 1_780_000_000_000_000_000)
+    [figures] = analyze_recording(recording).rank_starts
+    assert (figures.name, figures.skew.n, figures.skew.max) == ("step", 1, 250_000)
     # Nothing tells how well the wall clocks of the hosts agree.
     assert recording.clocks.uncertainty_ns is None
 
@@ -77,14 +79,13 @@ def test_48_a_file_without_a_base_among_others_is_an_error(tmp_path: Path) -> No
 def test_without_bases_times_of_two_files_are_not_aligned() -> None:
     recording = load("43-same-pid-in-every-rank", "rank0.json", "rank1.json")
     assert recording.clocks.method == "not aligned"
+    # Without a common clock there is no figure across ranks.
+    assert analyze_recording(recording).rank_starts == []
 
 
 def test_51_the_slow_rank_has_the_shortest_exchange() -> None:
-    recording = load("51-slow-rank-shortest-collective", "trace.json")
-    [exchange] = find_exchanges(recording.spans)["all_to_all"]
-    assert exchange is not None
-    assert exchange.culprit == 5
-    assert exchange.imposed_ns == {rank: 0 if rank == 5 else 400_000 for rank in range(8)}
-    [figures] = measure_exchanges(recording.spans)
-    assert figures.culprits[5] == 1
-    assert figures.start_skew.max == 400_000
+    report = analyze([DATA / "51-slow-rank-shortest-collective" / "trace.json"])
+    [finding] = [finding for finding in report.findings if finding.code == "slow_rank_in_exchange"]
+    assert finding.figures["rank"] == 5
+    assert finding.figures["imposed_wait_ns"] == 400_000
+    assert "ranks 0, 1, 2, 3, 4, 6, 7" in finding.evidence

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.analysis import analyze, judge
+from analyzers.analysis import AnalysisOptions, analyze, judge
 from analyzers.readers.requests import RequestTiming, read_requests
 from analyzers.requests import RequestFigures, measure_requests
 from analyzers.statistics import summarize
@@ -59,6 +59,12 @@ def test_70_warm_up_stands_apart() -> None:
     by_phase = {figures.phase: figures for figures in report.requests}
     assert by_phase["measured"].ttft.p95 == 700 * MS
     assert (by_phase["warmup"].ttft.n, by_phase["warmup"].ttft.max) == (10, 50_000 * MS)
+
+
+def test_70_warm_up_counts_on_request() -> None:
+    path = DATA / "70-warmup-wave-in-stats" / "requests.jsonl"
+    [figures] = analyze([path], AnalysisOptions(include_warmup=True)).requests
+    assert (figures.phase, figures.ttft.p95) == ("measured", 50_000 * MS)
 
 
 def test_70_a_cold_first_wave_is_noticed_without_phases(tmp_path: Path) -> None:

@@ -210,6 +210,20 @@ def test_33_async_events_of_one_id_match_by_name() -> None:
 def test_35_overlapping_spans_are_both_kept() -> None:
     trace = read("35-x-overlap-on-one-tid")
     assert sorted(trace.spans.duration_ns.tolist()) == [120_000, 140_000]
+    [lane] = analyze([path_of("35-x-overlap-on-one-tid")]).lanes
+    assert (lane.overlaps, lane.first_overlap) == (1, ["kernel_a", "kernel_b"])
+    # [400, 520) and [470, 610) us: 210 us, not 260.
+    assert lane.busy_ns == 210_000
+
+
+def test_spans_that_cross_inside_a_third_are_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    shape = [("outer", 0, 100), ("b", 10, 40), ("c", 40, 30), ("d", 60, 30), ("e", 75, 5)]
+    events = [f'{{"ph":"X","name":"{n}","pid":1,"tid":1,"ts":{at},"dur":{dur}}}' for n, at, dur in shape]
+    path.write_text("[" + ",".join(events) + "]")
+    [lane] = analyze([path]).lanes
+    # b crosses c [40, 70), c crosses d [60, 90); e lies in d.
+    assert (lane.overlaps, lane.first_overlap, lane.busy_ns) == (2, ["b", "c"], 100_000)
 
 
 def test_36_of_equal_starts_the_longer_is_the_parent() -> None:

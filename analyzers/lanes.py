@@ -1,0 +1,80 @@
+"""How busy each thread was, and which of its spans overlap without nesting."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from analyzers.spans import ABSENT, Clock, Int64s, Kind, SpanTable
+
+
+class LaneFigures(msgspec.Struct, frozen=True):
+    """One thread; times in ns of its own clock."""
+
+    file: str
+    pid: str
+    tid: str
+    rank: int | None
+    spans: int
+    busy_ns: int
+    """Length of the union of its spans: nested and overlapping ones count once."""
+    overlaps: int
+    """Spans that begin inside another one of the thread and end after it: no call stack looks like that."""
+    first_overlap: list[str]
+    """The names of the first such pair."""
+
+
+def measure_lanes(spans: SpanTable) -> list[LaneFigures]:
+    """Figures of every lane with spans; rows of the device clock, which restarts, are left out."""
+    rows = np.flatnonzero((spans.kind == Kind.SPAN) & (spans.clock != Clock.DEVICE))
+    rows = rows[np.lexsort((-spans.duration_ns[rows], spans.start_ns[rows], spans.lane[rows]))]
+    lanes, firsts = np.unique(spans.lane[rows], return_index=True)
+    bounds = [*firsts.tolist(), len(rows)]
+    return [
+        _measure(spans, lane, rows[begin:end])
+        for lane, begin, end in zip(lanes.tolist(), bounds, bounds[1:], strict=False)
+    ]
+
+
+def _measure(spans: SpanTable, code: int, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) -> LaneFigures:
+    starts = spans.start_ns[rows]
+    ends = starts + spans.duration_ns[rows]
+    crossings = _crossings(starts, ends)
+    lane, rank = spans.lanes[code], int(spans.rank[rows[0]])
+    return LaneFigures(
+        file=lane.file,
+        pid="(unknown)" if lane.pid is None else str(lane.pid),
+        tid="(unknown)" if lane.tid is None else str(lane.tid),
+        rank=None if rank == ABSENT else rank,
+        spans=len(rows),
+        busy_ns=_union(starts, ends),
+        overlaps=len(crossings),
+        first_overlap=[spans.name_of(int(rows[index])) for index in crossings[0]] if crossings else [],
+    )
+
+
+def _union(starts: Int64s, ends: Int64s) -> int:
+    """Total length of sorted intervals, each moment once."""
+    reached = np.maximum.accumulate(ends)
+    before = np.concatenate([starts[:1], reached[:-1]])
+    return int((np.maximum(ends, before) - np.maximum(starts, before)).sum())
+
+
+def _crossings(starts: Int64s, ends: Int64s) -> list[tuple[int, int]]:
+    """(earlier, later) of sorted intervals where the later one leaves the innermost one that it begins in."""
+    # Only where an earlier interval is still open can anything cross.
+    reached = np.maximum.accumulate(ends)
+    if not (starts[1:] < reached[:-1]).any():
+        return []
+    found = []
+    open_spans: list[tuple[int, int]] = []
+    for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        while open_spans and open_spans[-1][0] <= start:
+            open_spans.pop()
+        if open_spans and end > open_spans[-1][0]:
+            found.append((open_spans[-1][1], index))
+            # What it crosses ends inside it: from here on it is the innermost that stays open longest.
+            while open_spans and open_spans[-1][0] < end:
+                open_spans.pop()
+        open_spans.append((end, index))
+    return found
