@@ -358,11 +358,18 @@ class TorchWorker:
             self._fail(RankError(f"the ranks could not be started:\n{message.error}"))
             return True
         if not self._closed:
-            self._fail(RankError(f"rank {message.rank} (pid {message.pid}) {_describe_exit(message.status)}"))
+            # What it completed before its end may lie unread in its socket.
+            channel = self._server.channels[message.rank]
+            while channel in self._selector.get_map():
+                self._read_rank(message.rank)
+            error = RankError(f"rank {message.rank} (pid {message.pid}) {_describe_exit(message.status)}")
+            self._fail(error, self._first_incomplete(message.rank))
         return True
 
     def _read_rank(self, rank: int) -> None:
         channel = self._server.channels[rank]
+        if channel not in self._selector.get_map():
+            return
         data = _receive(channel)
         if not data:
             # The server reports the exit with its cause; this socket has nothing more to say.
@@ -376,7 +383,8 @@ class TorchWorker:
                 RankError(
                     f"rank {rank} raised in dispatch {message.dispatch_id} "
                     f"({self._program_of(message.dispatch_id)}):\n{message.error}"
-                )
+                ),
+                message.dispatch_id,
             )
         else:
             self._complete(rank, message.dispatch_id)
@@ -399,6 +407,9 @@ class TorchWorker:
                     break
                 self._state.notify_all()
             entry.handle.complete()
+            if self._error is not None and not self._in_flight:
+                # The last dispatch before a failed one is out.
+                self._server.kill_ranks()
             if entry.trace:
                 self._node_trace.retirement(started, dispatch_id, entry.slot_id, entry.generation)
         if entry.trace:
@@ -417,18 +428,29 @@ class TorchWorker:
                 )
             )
 
-    def _fail(self, error: BaseException) -> None:
-        """The first failure decides: every dispatch in flight and every later one gets it, and all ranks end."""
+    def _fail(self, error: BaseException, first: int = 0) -> None:
+        """Fail every dispatch from id `first` on, those to come included; the first error is what all of them get.
+
+        Dispatches before it are on their way out: the ranks end when the last of them has completed.
+        """
         with self._state:
-            if self._error is not None:
-                return
-            self._error = error
-            failed = list(self._in_flight.values())
-            self._in_flight.clear()
+            self._error = self._error or error
+            failed = [entry for dispatch_id, entry in self._in_flight.items() if dispatch_id >= first]
+            for entry in failed:
+                del self._in_flight[entry.handle.dispatch_id]
+            drained = not self._in_flight
             self._state.notify_all()
         for entry in failed:
-            entry.handle.complete(error)
-        self._server.kill_ranks()
+            entry.handle.complete(self._error)
+        if drained:
+            self._server.kill_ranks()
+
+    def _first_incomplete(self, rank: int) -> int:
+        """The first dispatch that a rank has not completed, in flight or to come."""
+        pending = [
+            dispatch_id for dispatch_id, entry in self._in_flight.items() if rank not in entry.completed
+        ]
+        return min(pending, default=self._next_dispatch)
 
 
 def _receive(endpoint: socket.socket) -> bytes:

@@ -176,6 +176,27 @@ def test_a_dying_rank_is_named_and_takes_every_process_with_it(toy_worker, how, 
     assert not any(is_alive(pid) for pid in pids.values())
 
 
+@pytest.mark.parametrize(
+    ("program", "arguments", "expected"),
+    [
+        ("fail", [0], "rank 0 raised in dispatch 2"),
+        ("die", [0, int(signal.SIGKILL)], "was killed by SIGKILL"),
+    ],
+)
+def test_a_failure_leaves_the_dispatch_before_it_to_complete(toy_worker, program, arguments, expected):
+    worker = toy_worker(3)
+    # Rank 0 is through with the first dispatch at once and fails in the second, while rank 1 is still in the first.
+    first = worker.submit("sleep_on", [1, 400])
+    second = worker.submit(program, arguments)
+    with pytest.raises(RankError, match=expected):
+        second.result(5)
+    assert not first.done()
+    first.result(5)
+    pids = list(worker.rank_pids.values())
+    worker.close()
+    assert not any(is_alive(pid) for pid in pids)
+
+
 def test_a_hanging_rank_is_named_after_the_timeout(toy_worker):
     worker = toy_worker(3, dispatch_timeout_s=0.5)
     os.kill(worker.rank_pids[1], signal.SIGSTOP)

@@ -44,6 +44,10 @@ class ToyPrograms:
     def sleep(self, milliseconds):
         time.sleep(milliseconds / 1e3)
 
+    def sleep_on(self, rank, milliseconds):
+        if self.context.rank == rank:
+            time.sleep(milliseconds / 1e3)
+
     def fail(self, failing_rank):
         if self.context.rank == failing_rank:
             raise ValueError("deliberate failure")
