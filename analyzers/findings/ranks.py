@@ -15,6 +15,9 @@ from analyzers.rounds import RankRun, Round
 from analyzers.skew import Lateness, RankSkew
 
 STRAGGLER_P_VALUE = 0.01
+LATE_SHARE = 0.05
+"""Late ranks in this share of the rounds are a warning; a few are what any host does now and then."""
+
 ROTATING_SHARE = 0.1
 """A runner-end skew from this share of the runner's duration on is worth saying who causes it."""
 
@@ -82,22 +85,35 @@ def _headline(figures: list[RankSkew]) -> list[RankSkew]:
 
 
 def _lateness(skew: RankSkew) -> Iterable[Finding]:
-    late = len(skew.late_starts) + len(skew.long_tails)
-    if late:
+    """Who is late: a rank, ranks in turn, and how often; a warning where that is common in decode."""
+    events = [*skew.late_starts, *skew.long_tails]
+    rounds = len({event.round for event in events})
+    common = rounds >= LATE_SHARE * skew.runner_start_skew.n and not is_prefill(skew.callable)
+    severity: Severity = "warning" if events and common else "info"
+    for lateness in (skew.last_to_end, skew.last_to_start):
+        yield from _straggler(skew, lateness, severity, any_late=bool(events))
+    if events:
         title = (
             f"{skew.callable} ({skew.scope} rounds): {len(skew.late_starts)} late starts, "
             f"{len(skew.long_tails)} long tails of more than {milliseconds(skew.late_ns)}"
         )
-        worst = max([*skew.late_starts, *skew.long_tails], key=lambda event: event.after_median_ns)
+        worst = max(events, key=lambda event: event.after_median_ns)
         evidence = (
+            f"in {rounds} of {skew.runner_start_skew.n} rounds; "
             f"worst: rank {worst.rank} in round {worst.round}, {milliseconds(worst.after_median_ns)} late"
         )
-        yield Finding("late_ranks", "warning", title, evidence)
-    for lateness in (skew.last_to_start, skew.last_to_end):
-        yield from _straggler(skew, lateness, late)
+        figures = {
+            "late_starts": len(skew.late_starts),
+            "long_tails": len(skew.long_tails),
+            "rounds": rounds,
+            "worst_ns": worst.after_median_ns,
+        }
+        yield Finding("late_ranks", severity, title, evidence, figures=figures)
 
 
-def _straggler(skew: RankSkew, lateness: Lateness, late: int) -> Iterable[Finding]:
+def _straggler(
+    skew: RankSkew, lateness: Lateness, severity_when_rotating: Severity, *, any_late: bool
+) -> Iterable[Finding]:
     test = lateness.test
     if test is None:
         return
@@ -117,17 +133,12 @@ def _straggler(skew: RankSkew, lateness: Lateness, late: int) -> Iterable[Findin
         title = f"{skew.callable}: rank {rank} is persistently the last to {lateness.edge}"
         advice = "look at that device and at the host core of its process" if severity == "warning" else ""
         yield Finding("straggler", severity, title, evidence, advice, figures=figures)
-    elif lateness.edge == "end" and lateness.rounds >= len(skew.ranks) and (late or _uneven(skew)):
+    elif lateness.edge == "end" and lateness.rounds >= len(skew.ranks) and (any_late or _uneven(skew)):
         title = f"{skew.callable}: no persistent straggler, the last rank changes"
         stability = f"stability {100 * count / lateness.rounds:.0f} %"
         spread = f"median skew {milliseconds(skew.runner_end_skew.p50 or 0)}"
-        yield Finding(
-            "no_persistent_straggler",
-            "info",
-            title,
-            f"rank {rank} {evidence}; {stability}, {spread}",
-            figures=figures,
-        )
+        evidence = f"rank {rank} {evidence}; {stability}, {spread}"
+        yield Finding("no_persistent_straggler", severity_when_rotating, title, evidence, figures=figures)
 
 
 def _uneven(skew: RankSkew) -> bool:
@@ -208,9 +219,11 @@ def _bind_outliers(skew: RankSkew, rounds: Sequence[tuple[int, Round]]) -> Itera
     ]
     if outliers:
         index, rank, longest = max(outliers, key=lambda bind: bind[2])
+        runner = skew.runner_run.p50
         yield Finding(
             "bind_outliers",
-            "warning",
+            # A shorter one hides behind the runner of the step ahead.
+            "warning" if runner is not None and longest > runner else "info",
             f"{skew.callable}: {len(outliers)} of {len(binds)} binds are outliers, the longest {milliseconds(longest)}",
             f"rank {rank} in round {index}; the median is {milliseconds(usual)}",
             "look for allocations, first uses of a buffer, or a busy host core",
@@ -242,6 +255,10 @@ def _record_gaps(skew: RankSkew, rounds: Sequence[tuple[int, Round]]) -> Iterabl
 
 
 def _gaps(run: RankRun) -> Iterable[int]:
-    """Between one phase and the next, ns."""
-    ordered = sorted(run.phases.values())
-    return (max(0, after.start_ns - before.end_ns) for before, after in pairwise(ordered))
+    """Between one phase and the next, ns; before the runner a rank may wait for the others' binds, which is no gap."""
+    ordered = sorted(run.phases.items(), key=lambda entry: entry[1])
+    return (
+        max(0, after.start_ns - before.end_ns)
+        for (_, before), (phase, after) in pairwise(ordered)
+        if phase != "runner_run"
+    )

@@ -409,3 +409,37 @@ def test_first_steps_much_slower_than_the_rest_are_a_cold_start(
             == "decode: the first 1 steady steps take 4x the median: cold start inside the sample?"
         )
         assert finding.spans[0].step_id == 2
+
+
+@pytest.mark.parametrize(("late_rounds", "severity"), [(1, "info"), (2, "warning")])
+def test_late_ranks_are_a_warning_where_they_are_common(
+    late_rounds: int, severity: str, recorded: Recorded
+) -> None:
+    # Of 30 rounds, one is 3 % and two are 7 %.
+    for step in range(1, 31):
+        for rank in range(4):
+            late = 8 * MS if step <= late_rounds and rank == step else 0
+            recorded.run(rank, step, at(step), (at(step) + MS, at(step) + 40 * MS + late))
+    [finding] = found(recorded.report(), "late_ranks")
+    assert finding.severity == severity
+    assert (
+        finding.title == f"hid ab (all rounds): 0 late starts, {late_rounds} long tails of more than 5.000 ms"
+    )
+    assert finding.evidence == f"in {late_rounds} of 30 rounds; worst: rank 1 in round 0, 8.000 ms late"
+
+
+def test_a_named_straggler_comes_before_what_it_causes(recorded: Recorded) -> None:
+    for step in range(1, STEPS + 1):
+        for rank in range(4):
+            late = 8 * MS if rank == 2 else 0
+            recorded.run(rank, step, at(step), (at(step) + MS, at(step) + 40 * MS + late))
+    codes = [finding.code for finding in recorded.report().findings]
+    assert codes == ["straggler", "late_ranks", "pipeline", "long_tail_split"]
+
+
+def test_a_bind_longer_than_a_runner_is_a_warning(recorded: Recorded) -> None:
+    for step in range(1, STEPS + 1):
+        bind = 60 * MS if step == 7 else 10 * US
+        recorded.run(0, step, at(step), (at(step) + bind, at(step) + bind + 30 * MS), bind=bind)
+    [finding] = found(recorded.report(), "bind_outliers")
+    assert finding.severity == "warning"
