@@ -58,7 +58,7 @@ class StepTime(msgspec.Struct, frozen=True):
     left_out: dict[LeftOutReason, int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StepBreakdown:
     """One step: its own time, and each phase's part of it. `phases` sums to `window.duration_ns` exactly."""
 
@@ -170,8 +170,8 @@ class _Serving:
         by_dispatch.pop(ABSENT, None)
         joined = self.on_host_clock and bool(rounds)
         breakdowns = []
-        for before, step in self._neighbours:
-            window = Interval(self._published[id(before)], self._published[id(step)])
+        for previous, step in self._neighbours:
+            window = Interval(self._published[id(previous)], self._published[id(step)])
             item = by_dispatch.get(step.dispatch_id) if joined else None
             if window.duration_ns < 0:
                 left_out["published out of order"] += 1
@@ -181,7 +181,8 @@ class _Serving:
                 left_out["no rank records"] += 1
             else:
                 last_run = _last_to_complete(item) if item is not None else None
-                charged, hidden = split_window(window, self._segments(step, last_run))
+                charged, before = split_window(window, self._segments(step, last_run))
+                hidden = {phase: time_ns for phase, time_ns in before.items() if time_ns}
                 breakdowns.append(StepBreakdown(step, last_run, window, charged, hidden))
         return breakdowns, left_out
 

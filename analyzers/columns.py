@@ -11,16 +11,52 @@ import numpy.typing as npt
 Codes = npt.NDArray[np.int32]
 
 
+class GrowingColumn:
+    """A column that rows are added to. While all its values are equal it keeps only that value.
+
+    It grows in place: pieces to be joined at the end would leave the heap full of holes.
+    """
+
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self._values = np.empty(0, dtype=dtype)
+        self._length = 0
+        self._constant: npt.NDArray[Any] | None = None
+
+    def extend(self, values: npt.NDArray[Any], count: int) -> None:
+        """Add `count` values: an array of them, or one value for all."""
+        if not count:
+            return
+        first = values.reshape(-1)[:1].copy()
+        is_constant = values.ndim == 0 or bool((values == first).all())
+        if is_constant and (not self._length or (self._constant is not None and self._constant == first)):
+            self._constant, self._length = first, self._length + count
+            return
+        if self._constant is not None:
+            self._reserve(self._length)
+            self._values[: self._length] = self._constant
+            self._constant = None
+        self._reserve(self._length + count)
+        self._values[self._length : self._length + count] = values
+        self._length += count
+
+    def take(self) -> npt.NDArray[Any]:
+        """Everything added; the column is empty afterwards."""
+        if self._constant is not None:
+            taken = np.broadcast_to(self._constant.reshape(()), self._length)
+        else:
+            self._values.resize(self._length, refcheck=False)
+            taken = self._values
+        self._values, self._length, self._constant = np.empty(0, dtype=taken.dtype), 0, None
+        return taken
+
+    def _reserve(self, length: int) -> None:
+        if length > len(self._values):
+            self._values.resize(max(length, 1024, len(self._values) * 5 // 4), refcheck=False)
+
+
 def constant(values: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
     """The one value of a column that is a view of it; None for a column with values of its own."""
     return values[:1].reshape(()) if len(values) and values.strides == (0,) else None
-
-
-def compact(values: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """`values`, or a view of their one value where they are all equal."""
-    if values.ndim and len(values) and bool((values == values[0]).all()):
-        values = values[:1].copy().reshape(())
-    return values if values.ndim else np.broadcast_to(values, count)
 
 
 def join(parts: Sequence[npt.NDArray[Any]], dtype: type[np.generic]) -> npt.NDArray[Any]:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzers.arguments import ArgumentList, ArgumentSource
-from analyzers.columns import compact, constant, join, merge_labels
+from analyzers.columns import GrowingColumn, constant, join, merge_labels
 
 ABSENT = -1
 
@@ -256,7 +256,7 @@ class SpanTableBuilder:
         self._source = source
         self._codes: dict[str, dict[Any, int]] = {column: {} for column in _LABELS}
         self._rows: list[tuple[Any, ...]] = []
-        self._columns: dict[str, list[npt.NDArray[Any]]] = {column: [] for column in _ROW_COLUMNS}
+        self._columns = {column: GrowingColumn(_dtype(column)) for column in _ROW_COLUMNS}
         self._length = 0
         self._arguments = ArgumentList()
         self.process_names: dict[tuple[str, int | str | None], str] = {}
@@ -316,7 +316,7 @@ class SpanTableBuilder:
         columns = {"source": int(self._source), "failed": 0, **columns}
         for column in _ROW_COLUMNS:
             values = np.asarray(columns.get(column, ABSENT), dtype=_dtype(column))
-            self._columns[column].append(compact(values, count))
+            self._columns[column].extend(values, count)
         self._length += count
 
     def build(self) -> SpanTable:
@@ -325,11 +325,7 @@ class SpanTableBuilder:
         labels: dict[str, Any] = {
             attribute: tuple(self._codes[column]) for column, attribute in _LABELS.items()
         }
-        columns: dict[str, Any] = {
-            # Each column's parts go as soon as they are joined: memory never holds the table twice.
-            column: join(self._columns.pop(column), _dtype(column))
-            for column in _ROW_COLUMNS
-        }
+        columns: dict[str, Any] = {column: values.take() for column, values in self._columns.items()}
         return SpanTable(
             process_names=dict(self.process_names), thread_names=dict(self.thread_names), **labels, **columns
         )
@@ -338,7 +334,7 @@ class SpanTableBuilder:
         if not self._rows:
             return
         for column, values in zip(_ROW_COLUMNS, zip(*self._rows, strict=True), strict=True):
-            self._columns[column].append(compact(np.array(values, dtype=_dtype(column)), len(self._rows)))
+            self._columns[column].extend(np.array(values, dtype=_dtype(column)), len(values))
         self._length += len(self._rows)
         self._rows = []
 
