@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -37,7 +38,7 @@ from analyzers.rounds import LostRun, lost_runs, match_rounds, rank_runs
 from analyzers.series import measure_series
 from analyzers.skew import LATE_NS, measure_skew
 from analyzers.spans import ABSENT, Clock, Kind, Mask, Source, SpanTable
-from analyzers.statistics import Summary, summarize
+from analyzers.statistics import Summary, exact_sum, summarize
 
 TRUNCATED_NAMES = "(names the runtime cut)"
 
@@ -277,16 +278,21 @@ def _span_figures(spans: SpanTable, counted: Mask) -> list[SpanFigures]:
     """Durations by name of the rows `counted`, the largest total first; names the runtime cut are one group."""
     labels = [TRUNCATED_NAMES if label.endswith("~") else label for label in spans.names]
     codes: dict[str, int] = {}
-    of_name = np.array([codes.setdefault(label, len(codes)) for label in labels], dtype=np.int64)
+    of_name = np.array([codes.setdefault(label, len(codes)) for label in labels], dtype=np.int32)
     distinct = list(codes)
-    group = (of_name[spans.name] * len(Source) + spans.source) * len(Clock) + spans.clock
-    rows = np.flatnonzero(counted)
-    rows = rows[np.argsort(group[rows], kind="stable")]
-    keys, starts = np.unique(group[rows], return_index=True)
-    bounds = [*starts.tolist(), len(rows)]
+    # In place and in 32 bits: for a large trace every temporary column counts.
+    group = of_name[spans.name] if len(spans) else np.empty(0, dtype=np.int32)
+    group *= len(Source) * len(Clock)
+    group += spans.source * np.int8(len(Clock)) + spans.clock
+    group[~counted] = ABSENT
+    order = np.argsort(group, kind="stable")
+    group = group[order]
+    starts = np.flatnonzero(np.diff(group, prepend=ABSENT))
+    bounds = [*starts.tolist(), len(order)]
     figures = []
-    for key, start, end in zip(keys.tolist(), bounds, bounds[1:], strict=False):
-        durations = spans.duration_ns[rows[start:end]]
+    for start, end in pairwise(bounds):
+        key = int(group[start])
+        durations = spans.duration_ns[order[start:end]]
         name, source, clock = (
             key // len(Clock) // len(Source),
             key // len(Clock) % len(Source),
@@ -297,7 +303,7 @@ def _span_figures(spans: SpanTable, counted: Mask) -> list[SpanFigures]:
                 name=distinct[name],
                 source="serving" if source == Source.SERVING else "strace",
                 clock=_CLOCK_NAMES[clock],
-                total_ns=sum(durations.tolist()),
+                total_ns=exact_sum(durations),
                 duration=summarize(durations),
             )
         )

@@ -309,12 +309,13 @@ def _steady_state(
 
 def by_step(spans: SpanTable, suffix: str) -> dict[tuple[Hashable, int], int]:
     """(process, step_id) -> row of the outermost span with that name ending."""
-    rows = np.flatnonzero(
-        spans.where_name(lambda name: name.endswith(suffix)) & (spans.step_id != ABSENT)
-    ).tolist()
+    rows = np.flatnonzero(spans.where_name(lambda name: name.endswith(suffix)) & (spans.step_id != ABSENT))
+    rows = rows[np.argsort(-spans.duration_ns[rows], kind="stable")]
+    processes = [lane.process for lane in spans.lanes]
+    columns = (spans.lane[rows].tolist(), spans.step_id[rows].tolist(), rows.tolist())
     found: dict[tuple[Hashable, int], int] = {}
-    for row in sorted(rows, key=lambda row: -int(spans.duration_ns[row])):
-        found.setdefault((spans.lane_of(row).process, int(spans.step_id[row])), row)
+    for lane, step_id, row in zip(*columns, strict=True):
+        found.setdefault((processes[lane], step_id), row)
     return found
 
 

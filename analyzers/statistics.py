@@ -44,7 +44,7 @@ def summarize(values: Sequence[float] | npt.NDArray[np.number]) -> Summary:
     found = dict(zip(percents, np.percentile(sample.astype(np.float64), percents).tolist(), strict=True))
     return Summary(
         n=n,
-        mean=_exact_sum(sample) / n,
+        mean=(exact_sum(sample) if sample.dtype == np.int64 else sum(sample.tolist())) / n,
         min=least,
         p50=found[50],
         p95=found.get(95),
@@ -53,8 +53,9 @@ def summarize(values: Sequence[float] | npt.NDArray[np.number]) -> Summary:
     )
 
 
-def _exact_sum(sample: npt.NDArray[np.number]) -> float:
-    fits = sample.dtype == np.int64 and max(-int(sample.min()), int(sample.max())) < 2**62 // len(sample)
+def exact_sum(sample: npt.NDArray[np.int64]) -> int:
+    """The sum of a non-empty sample, however large it is."""
+    fits = max(-int(sample.min()), int(sample.max())) < 2**62 // len(sample)
     return int(sample.sum()) if fits else sum(sample.tolist())
 
 
