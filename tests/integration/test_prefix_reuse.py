@@ -261,7 +261,11 @@ def test_a_preempted_request_begins_behind_what_it_left_itself(checkpoint):
     finally:
         engine.close()
     assert [handle.token_ids for handle in handles] == plain_greedy(CONFIG, checkpoint, prompts, OUTPUT)
-    assert [(handle.preemptions, handle.cached_tokens) for handle in handles] == [(0, 0), (1, 256)]
+    first, second = handles
+    assert (first.preemptions, first.cached_tokens) == (0, 0)
+    # How often depends on how far both got: it may start again in its third page, and give way again.
+    assert second.preemptions >= 1
+    assert second.cached_tokens == 256 * second.preemptions
 
 
 def test_sampled_tokens_are_those_without_reuse(checkpoint):
