@@ -39,6 +39,14 @@ class MtpFigures(msgspec.Struct, frozen=True):
     """Requests for which prefills + steps + accepted is not output tokens + discarded tokens."""
 
 
+class PrefixFigures(msgspec.Struct, frozen=True):
+    """Prefix reuse over requests: how many began behind a cached prefix, and the positions not prefilled so."""
+
+    requests: int
+    hits: int
+    cached_tokens: int
+
+
 class RequestFigures(msgspec.Struct, frozen=True):
     """Figures of the requests of one phase; times in ns at the client, rates in tokens a second."""
 
@@ -70,6 +78,8 @@ class RequestFigures(msgspec.Struct, frozen=True):
     full_batch_window_ns: tuple[int, int] | None
     full_batch_throughput_per_s: float | None
     mtp: MtpFigures | None
+    prefix: PrefixFigures | None = None
+    """None where the engine reuses no prefixes."""
 
 
 def measure_requests(timings: Sequence[RequestTiming]) -> list[RequestFigures]:
@@ -131,6 +141,7 @@ def _measure(phase: Literal["measured", "warmup"], timings: Sequence[RequestTimi
         full_batch_window_ns=(window.start_ns, window.end_ns) if window is not None else None,
         full_batch_throughput_per_s=_rate_inside(events, window) if window is not None else None,
         mtp=_mtp(good),
+        prefix=_prefix(good),
     )
 
 
@@ -193,6 +204,11 @@ def _effective_tpot(timings: Sequence[RequestTiming], elapsed_ns: int | None) ->
 def _prefills(timing: RequestTiming) -> int:
     """Prefills that published a token: one, where a record does not say."""
     return 1 if timing.prefills is None else timing.prefills
+
+
+def _prefix(timings: Sequence[RequestTiming]) -> PrefixFigures | None:
+    cached = [timing.cached_tokens for timing in timings if timing.cached_tokens is not None]
+    return PrefixFigures(len(cached), sum(tokens > 0 for tokens in cached), sum(cached)) if cached else None
 
 
 def _mtp(timings: Sequence[RequestTiming]) -> MtpFigures | None:

@@ -166,7 +166,8 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     `accepted` / `proposed` / `steps` are the MTP counts of this request: drafts accepted, drafts offered to
     verification, decode steps that carried the request and whose tokens were kept. `discarded` tokens were committed
     by the last of those steps beyond the request's end. Each of `prefills` (one, and one more after every preemption)
-    publishes a token, so that prefills + steps + accepted = output tokens + discarded.
+    publishes a token, so that prefills + steps + accepted = output tokens + discarded. `cached_tokens` is how many
+    positions they did not have to prefill, where the engine reuses prefixes.
     """
 
     request_id: str
@@ -182,6 +183,7 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     discarded: int | None = None
     prefills: int | None = None
     preemptions: int = 0
+    cached_tokens: int | None = None
     prompt: str | None = None
     text: str | None = None
     error: str | None = None

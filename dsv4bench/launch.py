@@ -245,7 +245,10 @@ class Launcher:
         write_json_atomically(self._directory.mtp_accuracy, accuracy)
 
     def _write_outputs(self) -> None:
-        records = [_record(handle, prompt, phase) for handle, prompt, phase in self._sent]
+        records = [
+            _record(handle, prompt, phase, self._profile.engine.prefix_reuse)
+            for handle, prompt, phase in self._sent
+        ]
         write_requests(self._directory.requests, records)
         measured = [record for record in records if record.phase == "measured"]
         write_responses(self._directory.responses, measured)
@@ -295,6 +298,8 @@ def engine_options(
         dispatch_timeout_s=engine.dispatch_timeout_s,
         program_cache=cache_directory() / "programs",
         max_restarts=engine.max_restarts,
+        prefix_reuse=engine.prefix_reuse,
+        prefix_snapshots=engine.prefix_snapshots,
         rank_logs=tuple(directory.rank_log(rank) for rank in range(engine.ranks)),
         server_log=directory.server_log,
     )
@@ -311,10 +316,12 @@ def _since(before: EngineProgress, now: EngineProgress) -> EngineProgress:
         now.accepted - before.accepted,
         now.proposed - before.proposed,
         now.restarts - before.restarts,
+        now.prefix_hits - before.prefix_hits,
+        now.cached_tokens - before.cached_tokens,
     )
 
 
-def _record(handle: RequestHandle, prompt: Prompt, phase: Phase) -> RequestRecord:
+def _record(handle: RequestHandle, prompt: Prompt, phase: Phase, prefix_reuse: bool) -> RequestRecord:
     text = Tokenizer().decode(handle.token_ids) if prompt.text is not None else None
     return RequestRecord(
         request_id=handle.request.request_id,
@@ -330,6 +337,7 @@ def _record(handle: RequestHandle, prompt: Prompt, phase: Phase) -> RequestRecor
         discarded=handle.discarded,
         prefills=handle.prefills,
         preemptions=handle.preemptions,
+        cached_tokens=handle.cached_tokens if prefix_reuse else None,
         prompt=prompt.text,
         text=text,
         error=_describe(handle.error) if handle.error is not None else None,

@@ -57,6 +57,10 @@ class EngineSection(_Section, frozen=True):
     dispatch_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
     max_restarts: CountOrZero = 0
     """How often the engine may go on with new ranks after a failure."""
+    prefix_reuse: bool = False
+    """Whether requests share the cache pages of prompts that begin with the same tokens."""
+    prefix_snapshots: Count = 16
+    """Places a rank keeps where a request can begin behind a shared prefix."""
 
 
 class LoadSection(_Section, frozen=True):

@@ -39,6 +39,7 @@ class RequestTiming:
     steps: int | None = None
     discarded: int | None = None
     prefills: int | None = None
+    cached_tokens: int | None = None
     error: str | None = None
 
 
@@ -89,7 +90,8 @@ def _own(line: str) -> RequestTiming:
     times = record.token_times_ns
     if len(times) != len(record.output_token_ids):
         raise _BadRequestError(f"{len(record.output_token_ids)} output tokens but {len(times)} arrival times")
-    for count in (record.accepted, record.proposed, record.steps, record.discarded, record.prefills):
+    counts = (record.accepted, record.proposed, record.steps, record.discarded, record.prefills)
+    for count in (*counts, record.cached_tokens):
         if count is not None:
             _count(count)
     chunks = _grouped(times)
@@ -109,6 +111,7 @@ def _own(line: str) -> RequestTiming:
         steps=record.steps,
         discarded=record.discarded,
         prefills=record.prefills,
+        cached_tokens=record.cached_tokens,
         error=record.error,
     )
 

@@ -55,6 +55,12 @@ def _request_rows(figures: RequestFigures, report: Report) -> list[list[str]]:
         ["tpot", tpot, "requests"],
         ["step_time", step, "requests"],
     ]
+    if figures.prefix is not None:
+        prefix = figures.prefix
+        reused = (
+            f"{prefix.cached_tokens} prompt tokens not prefilled, {prefix.hits} of {prefix.requests} requests"
+        )
+        rows.append(["prefix reuse", reused, "requests"])
     if figures.mtp is not None:
         rows += _mtp_rows(figures.mtp, figures)
     return rows

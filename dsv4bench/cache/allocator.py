@@ -48,11 +48,10 @@ class BlockAllocator:
         never changed, when it holds enough. A ring stops at its size. All or nothing: None if any group has too few
         free pages. Raises UsageError if `length` is not within 1..max_model_len.
         """
-        needed = self._layout.blocks_for(length)
-        missing = [max(0, count - len(ids)) for count, ids in zip(needed, blocks, strict=True)]
+        missing = self._missing(blocks, length)
         if not any(missing):
             return blocks
-        if any(len(free) < count for free, count in zip(self._free, missing, strict=True)):
+        if any(self.shortage(blocks, length)):
             return None
         extended = []
         for free, held, ids, count in zip(self._free, self._held, blocks, missing, strict=True):
@@ -60,6 +59,11 @@ class BlockAllocator:
             held.update(taken)
             extended.append(np.concatenate((ids, np.array(taken, dtype=np.int32))) if taken else ids)
         return tuple(extended)
+
+    def shortage(self, blocks: Blocks, length: int) -> tuple[int, ...]:
+        """How many more free pages of each group `extend` would need; raises like it."""
+        missing = self._missing(blocks, length)
+        return tuple(max(0, count - len(free)) for count, free in zip(missing, self._free, strict=True))
 
     def capacity(self, blocks: Blocks) -> int:
         """Positions that `blocks` hold; a full ring holds any number, but not every group is a ring."""
@@ -86,6 +90,10 @@ class BlockAllocator:
         for free, held, ids in zip(self._free, self._held, released, strict=True):
             held.difference_update(ids)
             free.extend(reversed(ids))
+
+    def _missing(self, blocks: Blocks, length: int) -> list[int]:
+        needed = self._layout.blocks_for(length)
+        return [max(0, count - len(ids)) for count, ids in zip(needed, blocks, strict=True)]
 
 
 def pages_for(layout: CacheLayout, requests: int) -> tuple[int, ...]:

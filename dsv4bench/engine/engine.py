@@ -26,13 +26,18 @@ __all__ = ["Engine", "EngineOptions", "EngineProgress", "check_options"]
 
 @dataclass(frozen=True)
 class EngineProgress:
-    """Counts since the engine started; a consistent enough view for a display."""
+    """Counts since the engine started; a consistent enough view for a display.
+
+    `prefix_hits` and `cached_tokens`: starts of requests behind a cached prefix, and the positions not prefilled so.
+    """
 
     tokens: int
     decode_steps: int
     accepted: int
     proposed: int
     restarts: int
+    prefix_hits: int = 0
+    cached_tokens: int = 0
 
 
 class _Close:
@@ -76,6 +81,7 @@ class Engine:
             options.speculative_tokens,
             options.config.eos_token_id,
             pages_of(options, self.layout),
+            options.prefix_snapshots if options.prefix_reuse else 0,
         )
         self._life = EngineLife(options, self.layout, self._recorder, self._events.put)
         self._thread = threading.Thread(target=self._serve, name="engine lane", daemon=True)
@@ -121,7 +127,13 @@ class Engine:
         """Counts so far."""
         counts = self._scheduler.counts
         return EngineProgress(
-            counts.tokens, self._decode_steps, counts.accepted, counts.proposed, self._restarts
+            counts.tokens,
+            self._decode_steps,
+            counts.accepted,
+            counts.proposed,
+            self._restarts,
+            counts.prefix_hits,
+            counts.cached_tokens,
         )
 
     def close(self, *, abort: bool = False) -> None:

@@ -18,7 +18,8 @@ class EngineOptions:
 
     `pages` bounds the cache pages of a rank, per cache group; by default nobody runs out. `max_restarts` is how often
     the engine may go on with new ranks after a failure; the requests that were running start again behind what they
-    had published. 0 stops at the first failure.
+    had published. 0 stops at the first failure. `prefix_reuse` keeps the cache pages of prompts for requests that begin
+    with the same tokens; `prefix_snapshots` is how many places a rank keeps where such a request can begin.
     """
 
     config: ModelConfig
@@ -34,6 +35,8 @@ class EngineOptions:
     pages: tuple[int, ...] | None = None
     program_cache: Path | None = None
     max_restarts: int = 0
+    prefix_reuse: bool = False
+    prefix_snapshots: int = 16
     rank_logs: tuple[Path, ...] = ()
     server_log: Path | None = None
 
@@ -69,5 +72,7 @@ def check_options(options: EngineOptions) -> None:
             f"requests_per_rank must be 1..{most} with {options.speculative_tokens} speculative tokens (a tile has 16 "
             f"rows), got {options.requests_per_rank}"
         )
+    if options.prefix_snapshots < 1:
+        raise UsageError(f"prefix_snapshots must be at least 1, got {options.prefix_snapshots}")
     if options.max_restarts < 0:
         raise UsageError(f"max_restarts must not be negative, got {options.max_restarts}")

@@ -34,6 +34,7 @@ class PageClearing:
 
     def __init__(self, worker: Worker, pools: Pools[StackedDeviceTensor], layout: CacheLayout) -> None:
         self._worker = worker
+        self._layout = layout
         groups = [*CacheGroup, CacheGroup.ORI]  # the MTP pool is addressed with the ids of ORI
         self._pools = [
             _Pool(tensor, group, tuple(_dirty_pages(shard.shape) for shard in tensor.shards))
@@ -56,15 +57,19 @@ class PageClearing:
                 self._upload(rank)
 
     def _take_over(self, rank: int, request: ActiveRequest) -> bool:
-        """Mark the pages that the request has not had before; whether any of them had another owner."""
+        """Mark the pages that the request has not had before; whether any of them had another owner.
+
+        Not those of its reused prefix: it reads what they hold.
+        """
         before = self._seen.get(request)
         marked = False
         fresh: list[set[int]] = []
-        for group, ids in enumerate(request.blocks):
-            new = set(ids.tolist())
+        for group, ids in zip(self._layout.groups, request.blocks, strict=True):
+            shared = 0 if group.ring_blocks is not None else request.prefix.reused // group.tokens_per_page
+            new = set(ids[shared:].tolist())
             if before is not None:
-                new -= set(before[group].tolist())
-            used = self._owned[rank][group]
+                new -= set(before[group.group].tolist())
+            used = self._owned[rank][group.group]
             fresh.append(new & used)
             used |= new
         for pool in self._pools:

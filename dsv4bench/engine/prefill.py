@@ -93,7 +93,7 @@ def pack_prefill(
     for rank, chunks in enumerate(step.chunks):
         row = 0
         for index, chunk in enumerate(chunks):
-            request, end = chunk.request, chunk.start + chunk.count
+            request, end = chunk.request, chunk.end
             rows = slice(row, row + chunk.count)
             out.token_ids[rank, rows] = request.prompt_token_ids[chunk.start : end]
             out.positions[rank, rows] = np.arange(chunk.start, end)
@@ -148,10 +148,10 @@ def pack_mtp_prefill(
 
 def _check_chunks(rank: int, chunks: Sequence[PrefillChunk], rows: int) -> None:
     for row, chunk in enumerate(chunks):
-        length, end = len(chunk.request.prompt_token_ids), chunk.start + chunk.count
-        if not 0 <= chunk.start < end <= length:
+        length, first = len(chunk.request.prompt_token_ids), chunk.request.prefix.reused
+        if not first <= chunk.start < chunk.end <= length:
             raise ValueError(
-                f"rank {rank}, row {row}: the chunk is {chunk.start}..{end - 1}, must be in 0..{length - 1}"
+                f"rank {rank}, row {row}: the chunk is {chunk.start}..{chunk.end - 1}, must be in {first}..{length - 1}"
             )
     check_count(rank, "the number of prompt tokens", sum(chunk.count for chunk in chunks), rows)
 

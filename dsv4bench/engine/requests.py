@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dsv4bench.cache.prefix_index import RequestPrefix
 
 FinishReason = Literal["length", "stop", "cancelled", "error"]
 
@@ -51,8 +53,9 @@ class RequestHandle:
     `proposed` count the decode steps whose tokens were kept; `discarded` the tokens that the last of them committed
     beyond the request's end. `preemptions` counts how often the request lost its pages and had to start again from
     what it had published; each start publishes one token from its prefill, counted in `prefills`. At any time:
-    prefills + steps + accepted = tokens + discarded. `rank` is that of the latest start; `arrival` is the scheduler's
-    number of the request, in order of arrival.
+    prefills + steps + accepted = tokens + discarded. `cached_tokens` is how many positions its starts, all together, did
+    not have to prefill. `rank` is that of the latest start; `arrival` is the scheduler's number of the request, in order
+    of arrival.
     """
 
     def __init__(self, request: Request, send_ns: int) -> None:
@@ -64,6 +67,7 @@ class RequestHandle:
         self.token_times_ns: list[int] = []
         self.prefills = 0
         self.preemptions = 0
+        self.cached_tokens = 0
         self.steps = 0
         self.accepted = 0
         self.proposed = 0
@@ -95,7 +99,8 @@ class ActiveRequest:
 
     `prompt_token_ids` is what prefill feeds: the prompt, and after a preemption also the tokens published before it.
     `blocks` is replaced, never changed in place, when pages are added; `capacity` is how many positions they hold. A
-    `preempted` one has lost its place: it holds its pages only as long as pending steps refer to it.
+    `preempted` one has lost its place: it holds its pages only as long as pending steps refer to it. `prefix` says which
+    of its pages are not its own; prefill begins behind them.
     """
 
     handle: RequestHandle
@@ -109,6 +114,7 @@ class ActiveRequest:
     pending_steps: int = 0
     capacity: int = 0
     preempted: bool = False
+    prefix: RequestPrefix = field(default_factory=RequestPrefix)
 
     @property
     def request(self) -> Request:

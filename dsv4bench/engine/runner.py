@@ -12,6 +12,7 @@ import numpy as np
 from dsv4bench.cache.layout import CacheLayout
 from dsv4bench.engine.page_clearing import PageClearing
 from dsv4bench.engine.prefill import PrefillBuffers
+from dsv4bench.engine.prefix_snapshots import SnapshotCopies
 from dsv4bench.engine.requests import ActiveRequest
 from dsv4bench.engine.slots import SLOTS, DecodeSlot, SlotPool
 from dsv4bench.engine.steps import DecodeOutput, DecodeStep, PrefillOutput, PrefillStep
@@ -112,6 +113,7 @@ class ModelRunner:
             state_specs(config, layout, requests_per_rank, speculative_tokens),
             {"integers": 0, "sampling": 0, "hidden": 0, "prefill_hidden": 0, "draft_override": NO_OVERRIDE},
         )
+        self._snapshots = SnapshotCopies(worker, config, layout, self._pools, self._state)
         # The same objects for the life of the runner: what changes between steps is their content.
         self._decode_arguments: list[list[Argument]] = [
             [*values(slot.args), *values(slot.buffers.tables), *values(self._state), *values(self._pools)]
@@ -167,10 +169,12 @@ class ModelRunner:
             with self._recorder.span(_MTP_STAGING, "executor", level="verbose", batch_size=batch_size):
                 self._prefill.pack(step)
             self._clearing.before_dispatch([[chunk.request for chunk in chunks] for chunks in step.chunks])
+            self._snapshots.restore(step)
             terminal = [chunk.request for chunks in step.chunks for chunk in chunks if chunk.terminal]
             for request in terminal:
                 self._upload_injected_drafts(request)
             self._run_blocking(PREFILL, [*values(self._prefill.args)], self._prefill.tiles)
+            self._snapshots.take(step)
             if terminal and self._speculative:
                 self._run_blocking(MTP_PREFILL, [*values(self._prefill.mtp_args)], self._prefill.mtp_tiles)
             return self._prefill.read()

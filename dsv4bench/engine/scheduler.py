@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dsv4bench.cache.allocator import pages_for
 from dsv4bench.cache.layout import CacheLayout
+from dsv4bench.cache.prefix_index import Snapshot, prefix_keys
 from dsv4bench.engine.reach import full_length, reachable_headroom
 from dsv4bench.engine.requests import ActiveRequest, FinishReason, Request, RequestHandle
 from dsv4bench.engine.seats import Seats
@@ -28,22 +29,28 @@ __all__ = ["Scheduler", "reachable_headroom"]
 
 @dataclass
 class PublishedCounts:
-    """Tokens published, and drafts of the steps that published them; over all requests."""
+    """Tokens published, and drafts of the steps that published them; over all requests.
+
+    `prefix_hits` counts the starts behind a prefix that was cached, `cached_tokens` the positions in them.
+    """
 
     tokens: int = 0
     accepted: int = 0
     proposed: int = 0
+    prefix_hits: int = 0
+    cached_tokens: int = 0
 
 
 class Scheduler:
     """Places requests on ranks and forms steps. Called by the engine's thread alone, except for `check`.
 
     Requests are admitted in order of arrival, each to the rank with the fewest requests that has a state slot and the
-    pages for its prompt and first step. Decoding requests grow before anybody is admitted: pages go to those who run.
-    Where they run out, the latest arrival of the rank is preempted: it goes back to the front of the queue, and its
-    next prefill also feeds what it has published. What was admitted is prefilled before the next decode step, and
-    joins decode steps once its terminal prefill was processed. Pages and state slot are released when the request has
-    ended or was preempted and no pending step refers to them.
+    pages for its prompt and first step; with prefix reuse, first to the rank where most of its prompt is cached.
+    Decoding requests grow before anybody is admitted: pages go to those who run. Where they run out, the latest
+    arrival of the rank is preempted: it goes back to the front of the queue, and its next prefill also feeds what it
+    has published. What was admitted is prefilled before the next decode step, and joins decode steps once its terminal
+    prefill was processed. Pages and state slot are released when the request has ended or was preempted and no pending
+    step refers to them.
     """
 
     def __init__(
@@ -55,10 +62,12 @@ class Scheduler:
         speculative_tokens: int,
         eos_token_id: int,
         pages: Sequence[int] | None = None,
+        prefix_snapshots: int = 0,
     ) -> None:
         """Schedule on `ranks` ranks, each with `pages` per cache group (default: nobody ever runs out).
 
-        `prefill_tokens` is the most that a rank prefills in one step.
+        `prefill_tokens` is the most that a rank prefills in one step. `prefix_snapshots` is how many places in
+        prefixes a rank keeps for reuse; 0 reuses nothing.
         """
         self._layout = layout
         self._pages = tuple(pages) if pages is not None else pages_for(layout, requests_per_rank)
@@ -66,6 +75,7 @@ class Scheduler:
         self._requests_per_rank = requests_per_rank
         self._prefill_tokens = prefill_tokens
         self._speculative_tokens = speculative_tokens
+        self._prefix_snapshots = prefix_snapshots
         self._seats = self._empty_seats()
         self._eos = eos_token_id
         self.counts = PublishedCounts()
@@ -144,6 +154,7 @@ class Scheduler:
             _let_go(step)
             for rank, chunks in enumerate(step.chunks):
                 for row, chunk in enumerate(chunks):
+                    self._seats[rank].prefilled(chunk)
                     if chunk.terminal and chunk.request.live:
                         self._take_prefilled(chunk.request, int(output.sampled_ids[rank, row]), now_ns)
         self._release()
@@ -194,7 +205,14 @@ class Scheduler:
 
     def _empty_seats(self) -> list[Seats]:
         return [
-            Seats(rank, self._layout, self._pages, self._requests_per_rank, self._speculative_tokens)
+            Seats(
+                rank,
+                self._layout,
+                self._pages,
+                self._requests_per_rank,
+                self._speculative_tokens,
+                self._prefix_snapshots,
+            )
             for rank in range(self._ranks)
         ]
 
@@ -204,11 +222,22 @@ class Scheduler:
         return [*self._waiting, *running]
 
     def _admit(self, ranks: list[Seats]) -> None:
-        while self._waiting:
-            by_load = sorted(ranks, key=lambda seats: len(seats.holders))
-            if not any(seats.seat(self._waiting[0]) for seats in by_load):
+        while self._waiting and (free := [seats for seats in ranks if not seats.full]):
+            handle = self._waiting[0]
+            keys = self._prefix_keys(handle)
+            free.sort(key=lambda seats: (-seats.reusable(keys), len(seats.holders)))
+            request = next(filter(None, (seats.seat(handle, keys) for seats in free)), None)
+            if request is None:
                 return
             self._waiting.popleft()
+            self.counts.prefix_hits += request.prefix.reused > 0
+            self.counts.cached_tokens += request.prefix.reused
+
+    def _prefix_keys(self, handle: RequestHandle) -> tuple[bytes, ...]:
+        """Keys of what the request would prefill; none without prefix reuse."""
+        if not self._prefix_snapshots:
+            return ()
+        return prefix_keys(self._layout, [*handle.request.prompt_token_ids, *handle.token_ids])
 
     def _prefill_step(self) -> PrefillStep | None:
         chunks: list[tuple[PrefillChunk, ...]] = []
@@ -216,9 +245,10 @@ class Scheduler:
             budget = self._prefill_tokens
             of_rank: list[PrefillChunk] = []
             for request in seats.live:
-                count = min(len(request.prompt_token_ids) - request.prefilled, budget)
+                chunk = _next_chunk(request, budget)
+                count = chunk.count
                 if count > 0:
-                    of_rank.append(PrefillChunk(request, request.prefilled, count))
+                    of_rank.append(chunk)
                     request.prefilled += count
                     request.pending_steps += 1
                     budget -= count
@@ -285,6 +315,14 @@ class Scheduler:
     def _release(self) -> None:
         for seats in self._seats:
             seats.release()
+
+
+def _next_chunk(request: ActiveRequest, budget: int) -> PrefillChunk:
+    """What the request prefills next, of at most `budget` tokens: up to where a snapshot is due, or its prompt's end."""
+    start, boundaries = request.prefilled, request.prefix.boundaries
+    stops = [place for place in boundaries if place > start]
+    end = min(start + budget, len(request.prompt_token_ids), *stops)
+    return PrefillChunk(request, start, end - start, Snapshot() if end in stops else None)
 
 
 def _requests(step: Step) -> list[ActiveRequest]:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from dsv4bench.cache.allocator import BlockAllocator, Blocks
 from dsv4bench.cache.layout import CacheLayout
+from dsv4bench.cache.prefix_index import PrefixIndex
 from dsv4bench.engine.reach import first_length, full_length, next_length
 from dsv4bench.engine.requests import ActiveRequest, RequestHandle
 from dsv4bench.engine.state_slots import StateSlots
+from dsv4bench.engine.steps import PrefillChunk
 from dsv4bench.errors import EngineError
 
 
@@ -18,14 +20,22 @@ class Seats:
 
     `holders` are all requests that hold some, in order of arrival: the live ones, and those that ended or were
     preempted while pending steps still refer to them. What the latter hold comes back with their last pending step.
+    Prefix pages that nobody holds are given up before anybody goes without pages.
     """
 
     def __init__(
-        self, rank: int, layout: CacheLayout, pages: Sequence[int], count: int, speculative_tokens: int
+        self,
+        rank: int,
+        layout: CacheLayout,
+        pages: Sequence[int],
+        count: int,
+        speculative_tokens: int,
+        prefix_snapshots: int = 0,
     ) -> None:
         self.rank = rank
         self.holders: list[ActiveRequest] = []
         self._allocator = BlockAllocator(layout, pages)
+        self._prefixes = PrefixIndex(layout, self._allocator, prefix_snapshots)
         self._state_slots = StateSlots(count)
         self._speculative_tokens = speculative_tokens
         # A state page covers few positions: page by page, a request would grow, and its block tables change, every
@@ -42,19 +52,33 @@ class Seats:
         """Whether pages will come back on their own."""
         return any(not request.live for request in self.holders)
 
-    def seat(self, handle: RequestHandle) -> ActiveRequest | None:
+    @property
+    def full(self) -> bool:
+        """Whether no state slot is free."""
+        return not self._state_slots.available
+
+    def reusable(self, prefix_keys: Sequence[bytes]) -> int:
+        """Positions that a request whose prompt has these keys need not prefill here."""
+        return self._prefixes.reusable(prefix_keys)
+
+    def seat(self, handle: RequestHandle, prefix_keys: Sequence[bytes] = ()) -> ActiveRequest | None:
         """Give a request a state slot and pages for its first decode step, if possible.
 
-        Prefill feeds it its prompt and what it published before a preemption.
+        Prefill feeds it its prompt and what it published before a preemption, but for the prefix that is found by
+        `prefix_keys`.
         """
-        if not self._state_slots.available:
+        if self.full:
             return None
-        blocks = self._pages(None, handle, first_length(handle, self._speculative_tokens))
+        prefix, shared = self._prefixes.begin(prefix_keys)
+        blocks = self._pages(shared, handle, first_length(handle, self._speculative_tokens))
         if blocks is None:
+            self._prefixes.end(prefix)
             return None
         state_slot, generation = self._state_slots.allocate()
         tokens = [*handle.request.prompt_token_ids, *handle.token_ids]
-        request = ActiveRequest(handle, self.rank, state_slot, generation, blocks, tokens)
+        request = ActiveRequest(handle, self.rank, state_slot, generation, blocks, tokens, prefix.reused)
+        request.prefix = prefix
+        handle.cached_tokens += prefix.reused
         request.capacity = self._allocator.capacity(blocks)
         insort(self.holders, request, key=lambda holder: holder.handle.arrival)
         handle.rank = self.rank
@@ -80,6 +104,11 @@ class Seats:
                 ready.append(request)
         return ready, preempted
 
+    def prefilled(self, chunk: PrefillChunk) -> None:
+        """A chunk has run: others may share the pages that it completed."""
+        request = chunk.request
+        self._prefixes.add(request.prefix, request.blocks, chunk.start, chunk.end, chunk.snapshot)
+
     def release(self) -> None:
         """Take back what requests held that run no longer, once no pending step refers to them."""
         kept = []
@@ -87,7 +116,8 @@ class Seats:
             if request.live or request.pending_steps:
                 kept.append(request)
             else:
-                self._allocator.release(request.blocks)
+                self._allocator.release(self._prefixes.private(request.prefix, request.blocks))
+                self._prefixes.end(request.prefix)
                 self._state_slots.release(request.state_slot)
         self.holders = kept
 
@@ -101,16 +131,16 @@ class Seats:
             request.capacity = self._allocator.capacity(blocks)
         return True
 
-    def _pages(self, blocks: Blocks | None, handle: RequestHandle, length: int) -> Blocks | None:
+    def _pages(self, blocks: Blocks, handle: RequestHandle, length: int) -> Blocks | None:
         """Pages for `length` positions or, better, for a whole stride of them; never more than the request can use."""
         most = full_length(handle.request, self._speculative_tokens)
         rounded = min(-(-length // self._stride) * self._stride, most)
         for wanted in (max(rounded, length), length):
-            pages = (
-                self._allocator.allocate(wanted) if blocks is None else self._allocator.extend(blocks, wanted)
-            )
+            pages = self._allocator.extend(blocks, wanted)
             if pages is not None:
                 return pages
+        if self._prefixes.reclaim(self._allocator.shortage(blocks, length)):
+            return self._allocator.extend(blocks, length)
         return None
 
     def _preempt_latest(self) -> ActiveRequest:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dsv4bench.cache.prefix_index import Snapshot
 from dsv4bench.engine.requests import ActiveRequest
 
 
@@ -25,16 +26,25 @@ class DecodeStep:
 
 @dataclass(frozen=True)
 class PrefillChunk:
-    """Prompt positions `start` .. `start + count - 1` of one request; `terminal` when they are the last."""
+    """Prompt positions `start` .. `start + count - 1` of one request; `terminal` when they are the last.
+
+    `snapshot` is to be taken behind them.
+    """
 
     request: ActiveRequest
     start: int
     count: int
+    snapshot: Snapshot | None = None
+
+    @property
+    def end(self) -> int:
+        """The position behind the chunk."""
+        return self.start + self.count
 
     @property
     def terminal(self) -> bool:
         """Whether the chunk ends the prompt."""
-        return self.start + self.count == len(self.request.prompt_token_ids)
+        return self.end == len(self.request.prompt_token_ids)
 
 
 @dataclass(frozen=True)

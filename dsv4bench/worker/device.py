@@ -29,9 +29,11 @@ class Device:
         content = _as_bytes(operation, source, nbytes)
         self.region.bytes[start : start + nbytes] = content[:nbytes]
 
-    def read(self, operation: str, base: int, target: NDArray[Any], nbytes: int) -> None:
-        """Copy the first `nbytes` of the allocation at `base` to `target`; raises like `write`."""
-        start = self.memory.resolve(operation, base, nbytes)
+    def read(
+        self, operation: str, base: int, target: NDArray[Any], nbytes: int, byte_offset: int = 0
+    ) -> None:
+        """Copy `nbytes` from `byte_offset` inside the allocation at `base` to `target`; raises like `write`."""
+        start = self.memory.resolve(operation, base, nbytes, byte_offset)
         content = _as_bytes(operation, target, nbytes)
         content[:nbytes] = self.region.bytes[start : start + nbytes]
 

@@ -91,6 +91,12 @@ class Worker(Protocol):
         """Copy the first `nbytes` of a device allocation to `dst`."""
         ...
 
+    def copy_from_offset(
+        self, dst: HostTensor, src_base: int, byte_offset: int, nbytes: int, *, worker_id: int
+    ) -> None:
+        """Copy `nbytes` that lie `byte_offset` bytes inside a device allocation to the start of `dst`."""
+        ...
+
     def alloc_tensor(
         self, shape: tuple[int, ...], dtype: DTypeLike, *, init: HostTensor | None = None, worker_id: int
     ) -> DeviceTensor:

@@ -208,6 +208,15 @@ class TorchWorker:
         self._refuse_after_close("copy_from")
         self._device("copy_from", worker_id).read("copy_from", src_ptr, dst, nbytes)
 
+    def copy_from_offset(
+        self, dst: HostTensor, src_base: int, byte_offset: int, nbytes: int, *, worker_id: int
+    ) -> None:
+        """See `protocol.Worker.copy_from_offset`; `Device.read` names the errors."""
+        self._refuse_after_close("copy_from_offset")
+        self._device("copy_from_offset", worker_id).read(
+            "copy_from_offset", src_base, dst, nbytes, byte_offset
+        )
+
     def alloc_tensor(
         self, shape: tuple[int, ...], dtype: DTypeLike, *, init: HostTensor | None = None, worker_id: int
     ) -> DeviceTensor:

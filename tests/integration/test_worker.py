@@ -131,6 +131,8 @@ def test_pointers_are_checked_and_nothing_is_written(toy_worker):
         (lambda: worker.copy_to_offset(base, 12, source, 8, worker_id=0), "exceed the 16-byte allocation"),
         (lambda: worker.copy_to_offset(base, -4, source, 4, worker_id=0), "exceed the 16-byte allocation"),
         (lambda: worker.copy_to_offset(base + 4, 0, source, 4, worker_id=0), "lies 4 bytes inside"),
+        (lambda: worker.copy_from_offset(source, base, 12, 8, worker_id=0), "exceed the 16-byte allocation"),
+        (lambda: worker.copy_from_offset(source, base + 4, 0, 4, worker_id=0), "lies 4 bytes inside"),
         (lambda: worker.copy_to(base, source, 0, worker_id=0), "must be positive"),
         (lambda: worker.copy_to(base, source[:2], 16, worker_id=0), "exceed the host tensor's 8"),
         (lambda: worker.copy_to(12345, source, 4, worker_id=0), "malloc never returned it"),
@@ -147,6 +149,8 @@ def test_pointers_are_checked_and_nothing_is_written(toy_worker):
     worker.copy_to_offset(base, 8, source, 4, worker_id=0)
     worker.copy_from(content, base, 16, worker_id=0)
     assert content.tolist() == [0, 1, 9, 3]
+    worker.copy_from_offset(content, base, 8, 8, worker_id=0)
+    assert content.tolist() == [9, 3, 9, 3]
 
 
 def test_a_stale_pointer_stays_invalid_when_its_memory_is_used_again(toy_worker):

@@ -1,8 +1,9 @@
 """A device for tests of the engine's bookkeeping: it keeps the contract of the programs and none of the arithmetic.
 
 Every cache row records who wrote it, for which position, and which token. The token behind a position is a function of
-all tokens before it, as they are read back through the block tables: a page lost, shared or cut short gives other
-tokens, and the check of every row read says why. Offsets and slots are worked out anew here, from deepseek-v4.md.
+all tokens before it, as they are read back through the block tables: a page lost, mixed up or cut short gives other
+tokens, and the check of every row read says why. Only a reused prefix may be another's, and only where all is kept.
+Offsets and slots are worked out anew here, from deepseek-v4.md.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ VOCAB = 6
 EOS = 1
 WINDOW = 5
 TILE = 4
+TAIL = 2 * WINDOW
+"""Last positions of a prompt that the MTP layer is fed, with what the main model left of them."""
 
 # (tokens a page, pages of the ring): small, so that rings turn and pages end often. A ring holds 12 positions or more:
 # a step of 4 rows, two drafts behind it and the window before it.
@@ -50,11 +53,24 @@ class State:
 
 @dataclass(frozen=True)
 class Row:
-    """One request of a step: state slot, generation, and its block table per group, cut to its count."""
+    """One request of a step: state slot, generation, and its block table per group, cut to its count.
+
+    The pages of its first `reused` positions were filled by others.
+    """
 
     state_slot: int
     generation: int
     tables: tuple[np.ndarray, ...]
+    reused: int = 0
+
+
+@dataclass(frozen=True)
+class FakeSnapshot:
+    """The prompt so far, what the rings hold of its window, and of which positions the main model left something."""
+
+    tokens: tuple[int, ...]
+    rings: dict[CacheGroup, list[int]]
+    hidden: frozenset[int]
 
 
 class FakeRank:
@@ -68,14 +84,21 @@ class FakeRank:
         self._pools = [np.full((size, 4), -1) for size in (*sizes, sizes[CacheGroup.ORI])]
         self._states = [State() for _ in range(slots)]
         self._prompts: dict[tuple[int, int], list[int]] = {}
+        self._hidden: dict[tuple[int, int], frozenset[int]] = {}
+        self.frozen: list[set[int]] = [set() for _ in CacheGroup]
+        """Pages of each group that nobody may write."""
         self._speculative = speculative
         self._guess = guess
 
     def prefill(self, row: Row, tokens: Sequence[int], start: int, *, terminal: bool) -> int:
         """Feed a chunk; returns the first token if it is terminal."""
-        known = self._prompts.setdefault((row.state_slot, row.generation), [])
+        life = (row.state_slot, row.generation)
+        known = self._prompts.setdefault(life, [])
         assert len(known) == start, "chunks must follow each other"
         known.extend(tokens)
+        end = len(known)
+        hidden = self._hidden.get(life, frozenset()) | set(range(start, end))
+        self._hidden[life] = frozenset(position for position in hidden if position >= end - TAIL)
         token = 0
         for first in range(start, len(known), TILE):
             positions = range(first, min(first + TILE, len(known)))
@@ -83,8 +106,31 @@ class FakeRank:
         if terminal:
             state = State(row.generation, [*known, token])
             self._states[row.state_slot] = state
-            self._draft(row, state, range(max(0, len(known) - 2 * WINDOW), len(known)))
+            tail = range(max(0, end - TAIL), end)
+            assert self._hidden[life] == set(tail), "nothing to feed the MTP layer with"
+            self._draft(row, state, tail)
         return token
+
+    def take(self, row: Row) -> FakeSnapshot:
+        """What a request needs to begin where this one is in its prompt."""
+        life = (row.state_slot, row.generation)
+        known = self._prompts[life]
+        window = range(max(0, len(known) - WINDOW + 1), len(known))
+        rings = {
+            group: self._read(row, group, self._pools[group], window)
+            for group, (_, ring) in zip(CacheGroup, _SHAPES, strict=True)
+            if ring is not None
+        }
+        return FakeSnapshot(tuple(known), rings, self._hidden[life])
+
+    def restore(self, row: Row, snapshot: FakeSnapshot) -> None:
+        """Begin a prompt behind what another request left."""
+        life, known = (row.state_slot, row.generation), snapshot.tokens
+        assert life not in self._prompts
+        self._prompts[life], self._hidden[life] = list(known), snapshot.hidden
+        window = range(max(0, len(known) - WINDOW + 1), len(known))
+        for group, tokens in snapshot.rings.items():
+            self._write(row, group, self._pools[group], window, tokens)
 
     def decode(self, row: Row) -> list[int]:
         """One fused step; returns the tokens committed, none if the slot is no longer the row's."""
@@ -136,13 +182,17 @@ class FakeRank:
         self, row: Row, group: CacheGroup, pool: np.ndarray, positions: range, tokens: Sequence[int]
     ) -> None:
         for position, token in zip(positions, tokens, strict=True):
+            table = row.tables[group]
+            page = table[position // _SHAPES[group][0] % len(table)]
+            assert page not in self.frozen[group], (group.name, "written, although others may read it")
             pool[self._slots(row, group, position)] = (row.state_slot, row.generation, position, token)
 
     def _read(self, row: Row, group: CacheGroup, pool: np.ndarray, positions: range) -> list[int]:
         wanted = np.array(positions)
         rows = pool[self._slots(row, group, wanted)]
-        assert (rows[:, 0] == row.state_slot).all(), (group.name, "written by another request")
-        assert (rows[:, 1] == row.generation).all(), (group.name, "written in another life")
+        own = rows if _SHAPES[group][1] is not None else rows[wanted >= row.reused]
+        assert (own[:, 0] == row.state_slot).all(), (group.name, "written by another request")
+        assert (own[:, 1] == row.generation).all(), (group.name, "written in another life")
         assert (rows[:, 2] == wanted).all(), (group.name, "overwritten by another position")
         return rows[:, 3].tolist()
 

@@ -29,12 +29,23 @@ from dsv4bench.tracing.recorder import NullRecorder
 from dsv4bench.worker.handle import DispatchHandle
 from tests.properties.fake_device import EOS, FakeRank, Row, layout_for, next_token
 
-LONGEST_PROMPT, LONGEST_OUTPUT = 14, 14
+LONGEST_PROMPT, LONGEST_OUTPUT = 21, 14
 NAMES = st.sampled_from("abcdef")
+TOKENS = st.integers(2, 5)
+# Some prompts begin alike, around the ends of pages: the coarsest ones have 8 positions.
+COMMON = (2, 5, 3, 3, 4, 2, 2, 5, 4, 4, 3, 5, 2, 3, 4, 5, 5)
+PROMPTS = st.one_of(
+    st.lists(TOKENS, min_size=1, max_size=14),
+    st.builds(
+        lambda count, tail: [*COMMON[:count], *tail],
+        st.sampled_from((7, 8, 9, 15, 16, 17)),
+        st.lists(TOKENS, min_size=1, max_size=LONGEST_PROMPT - len(COMMON)),
+    ),
+)
 REQUESTS = st.builds(
     Request,
     NAMES,
-    st.lists(st.integers(2, 5), min_size=1, max_size=LONGEST_PROMPT),
+    PROMPTS,
     st.sampled_from((LONGEST_OUTPUT, LONGEST_OUTPUT, 8, 3, 2, 1)),
     st.sampled_from((True, True, False)),
 )
@@ -94,8 +105,9 @@ class EngineMachine(RuleBasedStateMachine):
         short=st.sampled_from((0, 0, 0, 1)),
         luck=st.integers(0, 10),
         late=st.booleans(),
+        snapshots=st.sampled_from((0, 1, 2, 5)),
     )
-    def start(self, ranks, seats, depth, speculative, prefill_tokens, spare, short, luck, late):
+    def start(self, ranks, seats, depth, speculative, prefill_tokens, spare, short, luck, late, snapshots):
         layout = layout_for(LONGEST_PROMPT + LONGEST_OUTPUT + reachable_headroom(speculative))
         self.layout, self.speculative, self.depth, self.seats, self.late = (
             layout,
@@ -107,7 +119,10 @@ class EngineMachine(RuleBasedStateMachine):
         # Enough for one request of full length, or a page short of it, and some more.
         full = layout.blocks_for(layout.max_model_len)
         self.pages = [count + extra - short for count, extra in zip(full, spare, strict=True)]
-        self.scheduler = Scheduler(layout, ranks, seats, prefill_tokens, speculative, EOS, self.pages)
+        self.scheduler = Scheduler(
+            layout, ranks, seats, prefill_tokens, speculative, EOS, self.pages, snapshots
+        )
+        self.snapshots = snapshots
         self.ranks, self.luck = ranks, luck
         self._start_ranks()
         self.slots = SlotPool([SimpleNamespace(generation=0) for _ in range(SLOTS)])
@@ -245,15 +260,30 @@ class EngineMachine(RuleBasedStateMachine):
         for seats in self.scheduler._seats:
             held = [request.state_slot for request in seats.holders]
             assert len(set(held)) == len(held) == self.seats - seats._state_slots.available
-            for group in CacheGroup:
-                owned = [page for request in seats.holders for page in request.blocks[group].tolist()]
-                assert len(set(owned)) == len(owned)
-                assert len(owned) + seats._allocator.free[group] == self.pages[group]
+            self._check_owners(seats)
         waiting = [handle.arrival for handle in self.scheduler._waiting]
         assert waiting == sorted(waiting)
         for dispatch in self.in_flight:
             for request in _requests(dispatch.step):
                 assert any(request is holder for holder in self.scheduler._seats[request.rank].holders)
+
+    def _check_owners(self, seats):
+        """Every page is free, a request's own, or the index's; the index knows who reads which of its pages."""
+        cached = seats._prefixes.pages
+        assert sum(page.snapshot is not None for page in cached) <= self.snapshots
+        for page in cached:
+            assert page.users == sum(page in request.prefix.pages for request in seats.holders)
+        for group in CacheGroup:
+            shared = [number for page in cached for number in page.ids[group].tolist()]
+            assert not shared or self.layout[group].ring_blocks is None
+            own = []
+            for request in seats.holders:
+                ids = request.blocks[group].tolist()
+                held = {number for page in request.prefix.pages for number in page.ids[group].tolist()}
+                assert held == set(ids) & set(shared)
+                own += [number for number in ids if number not in held]
+            assert len(set(own + shared)) == len(own) + len(shared)
+            assert len(own) + len(shared) + seats._allocator.free[group] == self.pages[group]
 
     @invariant()
     def what_was_published_is_right(self):
@@ -281,6 +311,10 @@ class EngineMachine(RuleBasedStateMachine):
         self.what_was_published_is_right()
         assert all(handle.finish_reason is not None for handle in self.handles)
         for seats in self.scheduler._seats:
+            assert all(page.users == 0 for page in seats._prefixes.pages)
+            seats._prefixes.reclaim(
+                [len(seats._prefixes.pages) if group in (1, 2, 3) else 0 for group in range(7)]
+            )
             assert list(seats._allocator.free) == self.pages
             assert seats._state_slots.available == self.seats
         assert self.slots._holder == [None] * SLOTS
@@ -356,6 +390,7 @@ class EngineMachine(RuleBasedStateMachine):
                             table[row, :count].copy()
                             for table, count in zip(tables, counts[row], strict=True)
                         ),
+                        request.prefix.reused,
                     )
                     for row, request in enumerate(requests)
                 ]
@@ -366,6 +401,14 @@ class EngineMachine(RuleBasedStateMachine):
         sampled = np.full((ranks, self.seats, self.speculative + 1), -1, np.int32)
         counts = np.zeros((ranks, self.seats), np.int32)
         for rank, (device, rows) in enumerate(zip(self.devices, dispatch.rows, strict=True)):
+            device.frozen = [
+                {
+                    number
+                    for page in self.scheduler._seats[rank]._prefixes.pages
+                    for number in page.ids[group].tolist()
+                }
+                for group in CacheGroup
+            ]
             for index, row in enumerate(rows):
                 if isinstance(step, DecodeStep):
                     committed = device.decode(row)
@@ -374,10 +417,7 @@ class EngineMachine(RuleBasedStateMachine):
                     counts[rank, index] = len(committed)
                 else:
                     chunk = step.chunks[rank][index]
-                    tokens = chunk.request.prompt_token_ids[chunk.start : chunk.start + chunk.count]
-                    sampled[rank, index, 0] = device.prefill(
-                        row, tokens, chunk.start, terminal=chunk.terminal
-                    )
+                    sampled[rank, index, 0] = _prefill(device, row, chunk)
         return (
             DecodeOutput(sampled, counts) if isinstance(step, DecodeStep) else PrefillOutput(sampled[:, :, 0])
         )
@@ -396,6 +436,7 @@ class EngineMachine(RuleBasedStateMachine):
                 assert request.live
                 assert request.decoding == isinstance(step, DecodeStep)
                 assert request.rank == rank == request.handle.rank
+                assert request.prefilled >= request.prefix.reused
                 life = (rank, request.state_slot, request.generation)
                 assert self.lives.setdefault(life, request) is request
 
@@ -408,6 +449,17 @@ class EngineMachine(RuleBasedStateMachine):
             assert all(
                 request.handle.arrival < victim.arrival for request in self.scheduler._seats[victim.rank].live
             ), "not the latest arrival"
+
+
+def _prefill(device, row, chunk):
+    prefix = chunk.request.prefix
+    if prefix.snapshot is not None and chunk.start == prefix.reused:
+        device.restore(row, prefix.snapshot.content)
+    tokens = chunk.request.prompt_token_ids[chunk.start : chunk.end]
+    first = device.prefill(row, tokens, chunk.start, terminal=chunk.terminal)
+    if chunk.snapshot is not None:
+        chunk.snapshot.content = device.take(row)
+    return first
 
 
 def _by_rank(step):

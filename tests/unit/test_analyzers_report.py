@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -16,6 +17,7 @@ from analyzers.report.markdown import render_markdown
 from analyzers.report.model import Report
 from analyzers.report.tables import report_tables, validation_tables
 from analyzers.report.terminal import render_terminal
+from analyzers.rundir import RequestRecord
 
 DATA = Path(__file__).parents[1] / "cases" / "data"
 
@@ -98,3 +100,20 @@ def test_figures_that_cannot_be_had_are_unavailable_not_zero() -> None:
     [table] = [table for table in report_tables(report) if table.title.startswith("Ranks")]
     row = next(row for row in table.rows if row[0] == "runner-start skew")
     assert row[:3] == ["runner-start skew", "0", "unavailable"]
+
+
+def test_prefix_reuse_has_a_row_where_requests_tell_of_it(tmp_path: Path) -> None:
+    def rows(*cached: int | None) -> list[list[str]]:
+        records = [
+            RequestRecord(f"r{index}", 0, [2, 3], [4, 5], 0, [10, 20], "length", cached_tokens=tokens)
+            for index, tokens in enumerate(cached)
+        ]
+        path = tmp_path / "requests.jsonl"
+        path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+        overview = next(table for table in report_tables(analyze([path])) if table.title == "Overview")
+        return [row for row in overview.rows if row[0] == "prefix reuse"]
+
+    assert rows(None, None) == []
+    assert rows(0, 256, 128) == [
+        ["prefix reuse", "384 prompt tokens not prefilled, 2 of 3 requests", "requests"]
+    ]

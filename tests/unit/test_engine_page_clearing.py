@@ -97,3 +97,18 @@ def test_another_life_of_a_request_gets_its_old_pages_cleared(worker, pools):
     clearing.before_dispatch([[active([1])], []])
     clearing.before_dispatch([[active([1], generation=2)], []])
     assert cleared(worker, pools.hca_state, 0) == [1]
+
+
+def test_a_reused_prefix_is_not_cleared_until_it_gets_another_owner(worker, pools):
+    clearing = PageClearing(worker, pools, LAYOUT)
+    clearing.before_dispatch([[active([0, 1])], []])
+    # The first 128 positions, a page of the groups that are kept, were filled by the request before.
+    sharer = active([0, 2])
+    sharer.prefix.reused = 128
+    clearing.before_dispatch([[sharer], []])
+    for tensor in (pools.cmp_c128, pools.cmp_c4, pools.idx):
+        assert cleared(worker, tensor, 0) == []
+    for tensor in (pools.ori, pools.mtp_kv, pools.hca_state, pools.csa_state, pools.csa_inner_state):
+        assert cleared(worker, tensor, 0) == [0]
+    clearing.before_dispatch([[active([0])], []])
+    assert cleared(worker, pools.cmp_c4, 0) == [0]
