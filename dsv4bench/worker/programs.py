@@ -7,6 +7,7 @@ its call in `engine.runner` passes them.
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,10 +63,20 @@ def _keep_freed_memory() -> None:
         libc.mallopt(mmap_threshold, 32 << 20)  # the most that glibc takes
 
 
+def _touch(weights: dict[str, Tensor]) -> None:
+    """Read a byte of every page of the mapped checkpoint, in the process that will use it.
+
+    Otherwise a rank faults pages of the embedding in, and grows, for as long as it meets new tokens.
+    """
+    for weight in weights.values():
+        weight.view(-1).view(torch.uint8)[:: mmap.PAGESIZE].sum()
+
+
 class DeepSeekPrograms:
     """One rank's programs."""
 
     def __init__(self, context: RankContext, config: ModelConfig, weights: dict[str, Tensor]) -> None:
+        _touch(weights)
         self._rank = context.rank
         self._vocab = config.vocab_size
         self._model = DeepSeekV4(config, weights, context.exchange)
