@@ -1,0 +1,1 @@
+"""The gate: samples of runs in; ratios, p-values and verdicts out (docs/gating.md)."""
