@@ -11,37 +11,46 @@ import msgspec
 
 from dsv4bench.errors import UsageError
 
-FaultKind = Literal["kill", "hang", "raise", "slow", "drop-strace", "torn-strace"]
+FaultKind = Literal["kill", "hang", "raise", "slow", "drop-strace", "torn-strace", "serialise"]
+Rotating = Literal["rotate"]
 
 KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+ROTATE: Rotating = "rotate"
 _KEYS = ("rank", "step", "kind")
 _EXAMPLE = "write for example rank=3,step=40,kind=kill"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|us|s)", re.ASCII)
 _NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _STRACE_KINDS = ("drop-strace", "torn-strace")
+_OF_ALL_STEPS = ("slow", "serialise")
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One fault on one rank.
+    """One fault of a rank, of the ranks in turn, or of the engine.
 
-    `step` counts the decode steps of the measured batch from 0; None, which only `slow` may be, is every one of
-    them. `delay_ns` is how much longer a slow runner takes.
+    `rank` is `rotate` for a slow rank that is another one at every step, and None for a fault of the engine. `step`
+    counts the decode steps of the measured batch from 0; None, which `slow` may be and `serialise` must be, is every
+    one of them. `delay_ns` is how much longer a slow runner takes.
     """
 
-    rank: int
+    rank: int | Rotating | None
     kind: FaultKind
     step: int | None = None
     delay_ns: int = 0
 
     def __str__(self) -> str:
         """The fault in the notation that `parse_fault` reads."""
+        rank = "" if self.rank is None else f"rank={self.rank},"
         step = "" if self.step is None else f"step={self.step},"
         delay = f":{self.delay_ns / _NS['ms']:g}ms" if self.kind == "slow" else ""
-        return f"rank={self.rank},{step}kind={self.kind}{delay}"
+        return f"{rank}{step}kind={self.kind}{delay}"
+
+    def rank_at(self, step: int, ranks: int) -> int | None:
+        """The rank that suffers it at a decode step of a run with `ranks` ranks; None for a fault of the engine."""
+        return step % ranks if self.rank == ROTATE else self.rank
 
 
 def parse_fault(text: str) -> Fault:
-    """Read `rank=R,step=N,kind=KIND`, the parts in any order.
+    """Read `rank=R,step=N,kind=KIND`, the parts in any order; which of them a kind takes: docs/faults.md.
 
     Raises:
         UsageError: quotes the text, and says what is wrong with it and what is possible.
@@ -59,26 +68,51 @@ def parse_fault(text: str) -> Fault:
         if key in parts:
             raise UsageError(f"{source}: {key} is given twice")
         parts[key] = value
-    for key in ("rank", "kind"):
-        if key not in parts:
-            raise UsageError(f"{source}: {key} is missing; {_EXAMPLE}")
+    if "kind" not in parts:
+        raise UsageError(f"{source}: kind is missing; {_EXAMPLE}")
     kind, delay_ns = _kind(source, parts["kind"])
-    if kind != "slow" and "step" not in parts:
+    if kind == "serialise":
+        for key in ("rank", "step"):
+            if key in parts:
+                raise UsageError(
+                    f"{source}: serialise takes no {key}: it is a fault of the engine and holds for all steps; write "
+                    "kind=serialise"
+                )
+        return Fault(None, kind)
+    if "rank" not in parts:
+        raise UsageError(f"{source}: rank is missing; {_EXAMPLE}")
+    if parts["rank"] == ROTATE:
+        if kind != "slow" or "step" in parts:
+            what = "step" if kind == "slow" else kind
+            raise UsageError(
+                f"{source}: rank=rotate moves on at every step and goes with slow alone, without a step; got {what}; "
+                "write for example rank=rotate,kind=slow:20ms"
+            )
+        return Fault(ROTATE, kind, None, delay_ns)
+    if kind not in _OF_ALL_STEPS and "step" not in parts:
         raise UsageError(f"{source}: {kind} needs a step; only slow can hold for all steps; {_EXAMPLE}")
     step = _whole_number(source, "step", parts["step"]) if "step" in parts else None
-    return Fault(_whole_number(source, "rank", parts["rank"]), kind, step, delay_ns)
+    rank = _whole_number(source, "rank", parts["rank"], also=f", or {ROTATE}" if kind == "slow" else "")
+    return Fault(rank, kind, step, delay_ns)
 
 
-def check_faults(faults: Sequence[Fault], *, ranks: int, strace: bool) -> None:
+def check_faults(faults: Sequence[Fault], *, ranks: int, depth: int, strace: bool) -> None:
     """Refuse faults that cannot happen in a run.
 
     Raises:
-        UsageError: a rank that the run does not have; a fault in STRACE records that are not written.
+        UsageError: a rank that the run does not have; a pipeline of depth one to serialise; a fault in STRACE records
+            that are not written.
     """
     for fault in faults:
-        if fault.rank >= ranks:
+        if isinstance(fault.rank, int) and fault.rank >= ranks:
             raise UsageError(
                 f"--fault {str(fault)!r}: this run has ranks 0..{ranks - 1}, no rank {fault.rank}"
+            )
+        if fault.rank == ROTATE and ranks < 2:
+            raise UsageError(f"--fault {str(fault)!r}: this run has one rank, so that none can take turns")
+        if fault.kind == "serialise" and depth < 2:
+            raise UsageError(
+                f"--fault {str(fault)!r}: this run has one step in flight at a time; use engine.depth=2"
             )
         if fault.kind in _STRACE_KINDS and not strace:
             raise UsageError(
@@ -93,7 +127,7 @@ def _kind(source: str, text: str) -> tuple[FaultKind, int]:
     if name not in KINDS:
         raise UsageError(
             f"{source}: unknown kind {name!r}{_nearest(name, KINDS)}; known: kill, hang, raise, slow:<duration>, "
-            "drop-strace, torn-strace"
+            "drop-strace, torn-strace, serialise"
         )
     if name != "slow":
         if colon:
@@ -108,9 +142,9 @@ def _kind(source: str, text: str) -> tuple[FaultKind, int]:
     return "slow", delay_ns
 
 
-def _whole_number(source: str, key: str, text: str) -> int:
+def _whole_number(source: str, key: str, text: str, also: str = "") -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise UsageError(f"{source}: {key} = {text!r}: expected a whole number of at least 0")
+        raise UsageError(f"{source}: {key} = {text!r}: expected a whole number of at least 0{also}")
     return int(text)
 
 

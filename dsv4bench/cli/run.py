@@ -41,7 +41,8 @@ def run(
             "--fault",
             metavar="rank=R,step=N,kind=KIND",
             help="For developers: make a rank fail at a decode step of the measured batch; may be repeated. "
-            "KIND: kill, hang, raise, slow:20ms, drop-strace or torn-strace.",
+            "KIND: kill, hang, raise, slow:20ms, drop-strace or torn-strace. rank=rotate,kind=slow:20ms: the slow rank "
+            "changes with every step. kind=serialise: the engine keeps one step in flight, whatever its depth.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON document.")] = False,
@@ -59,7 +60,8 @@ def run(
     if no_trace:
         overrides += ['trace.sa_profile="off"', "trace.strace=false"]
     resolved = load_profile(profile, overrides)
-    check_faults(injected, ranks=resolved.engine.ranks, strace=resolved.trace.strace)
+    engine = resolved.engine
+    check_faults(injected, ranks=engine.ranks, depth=engine.depth, strace=resolved.trace.strace)
     _run(resolved, out, injected, as_json=json)
 
 

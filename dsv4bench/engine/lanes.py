@@ -22,12 +22,22 @@ class Lanes:
     """Carries steps from the scheduler to outcomes; `deliver` is called on the output lane, in submission order.
 
     The first failure fails every step behind it too: a step must not run on the state that a failed one left.
+    `serialised` tells whether a fault makes the device lane wait for each dispatch before it submits the next.
     """
 
-    def __init__(self, runner: ModelRunner, recorder: Recorder, deliver: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self,
+        runner: ModelRunner,
+        recorder: Recorder,
+        deliver: Callable[[Outcome], None],
+        *,
+        serialised: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._runner = runner
         self._recorder = recorder
         self._deliver = deliver
+        self._serialised = serialised
+        self._ahead: DispatchedDecode | None = None
         self._failure: Failure | None = None
         self._commands: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
         self._prepared: queue.SimpleQueue[_Prepared | None] = queue.SimpleQueue()
@@ -86,7 +96,10 @@ class Lanes:
         if isinstance(step, PrefillStep):
             return self._runner.execute_prefill(step)
         if isinstance(prepared, PreparedDecode):
-            return self._runner.dispatch_decode(prepared)
+            if self._ahead is not None and self._serialised():
+                self._ahead.ticket.settle()
+            self._ahead = self._runner.dispatch_decode(prepared)
+            return self._ahead
         raise prepared or EngineError(f"step {step.step_id} was not prepared: the engine is closing")
 
     def _output_lane(self) -> None:

@@ -58,7 +58,7 @@ class EngineLife:
         except BaseException:
             self.worker.close()
             raise
-        self.lanes = Lanes(runner, recorder, deliver)
+        self.lanes = Lanes(runner, recorder, deliver, serialised=lambda: self.worker.faults.serialises)
 
     def close(self) -> None:
         """Let the steps on the way come out and end everything."""

@@ -30,6 +30,7 @@ class Ticket:
         self._uploads = uploads
         self._lock = threading.Lock()
         self._waited = False
+        self._settled = threading.Event()
         self._error: BaseException | None = None
 
     @classmethod
@@ -57,6 +58,10 @@ class Ticket:
             worker, handle, program, recorder, {**span_args, "dispatch_id": handle.dispatch_id}, uploads
         )
 
+    def settle(self) -> None:
+        """Return when another thread's `wait` has, whatever the outcome was."""
+        self._settled.wait()
+
     def wait(self) -> None:
         """Wait for the dispatch, inside one `<program>.worker_wait` span; later calls repeat the outcome without one.
 
@@ -81,6 +86,7 @@ class Ticket:
                     _free(self._worker, self._uploads)
                 except BaseException as error:  # noqa: BLE001 - kept for every waiter, raised below
                     self._error = self._error or error
+                self._settled.set()
         if self._error is not None:
             raise self._error
 

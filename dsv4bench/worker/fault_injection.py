@@ -1,4 +1,7 @@
-"""Injecting faults: the engine's side picks the dispatch, the rank's side suffers it (docs/faults.md)."""
+"""Injecting faults: the engine's side picks the dispatch, the rank's side suffers it (docs/faults.md).
+
+`serialise` is the device lane's own: it asks the plan.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +29,33 @@ class FaultPlan:
         self.hit: dict[Fault, int] = {}
         """The first dispatch (its id) that brought each fault; a fault that is not here was never reached."""
 
-    def take(self, dispatch_id: int, slot_id: int, generation: int) -> tuple[Fault, ...]:
-        """The faults of the next dispatch."""
+    @property
+    def serialises(self) -> bool:
+        """Whether the device lane is to wait for each dispatch before it submits the next."""
+        return self._step is not None and any(fault.kind == "serialise" for fault in self._faults)
+
+    def take(
+        self, dispatch_id: int, slot_id: int, generation: int, *, ranks: int
+    ) -> tuple[tuple[Fault, ...], ...]:
+        """The faults of the next dispatch, for each rank."""
+        nothing = ((),) * ranks
         if not self._faults:
-            return ()
+            return nothing
         if generation == 0:
             self._step = -1 if self._step is None else self._step
-            return ()
+            return nothing
         if self._step is None:
-            return ()
+            return nothing
         if self._holder != (slot_id, generation):
             self._holder = (slot_id, generation)
             self._step += 1
-        taken = tuple(fault for fault in self._faults if fault.step in (None, self._step))
+        step = self._step
+        taken = [fault for fault in self._faults if fault.step in (None, step)]
         for fault in taken:
             self.hit.setdefault(fault, dispatch_id)
-        return taken
+        return tuple(
+            tuple(fault for fault in taken if fault.rank_at(step, ranks) == rank) for rank in range(ranks)
+        )
 
     def describe(self) -> list[str]:
         """Each fault, and the dispatch that it hit."""

@@ -292,7 +292,7 @@ class TorchWorker:
                 if not self._in_flight:
                     entry.head_since = time.monotonic()
                 self._in_flight[dispatch_id] = entry
-            faults = self.faults.take(dispatch_id, slot_id, generation)
+            faults = self.faults.take(dispatch_id, slot_id, generation, ranks=self.ranks)
             if entry.trace:
                 self._node_trace.graph_build(started, built, dispatch_id)
             for rank, channel in enumerate(self._server.channels):
@@ -304,7 +304,7 @@ class TorchWorker:
                     generation,
                     entry.trace,
                     encoded[rank],
-                    tuple(fault for fault in faults if fault.rank == rank),
+                    faults[rank],
                 )
                 # A rank that is gone is reported by the server with its cause; the handle carries that error.
                 with contextlib.suppress(OSError):

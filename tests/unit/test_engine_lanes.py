@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 
 import pytest
 
@@ -9,6 +10,16 @@ from dsv4bench.engine.lanes import Lanes
 from dsv4bench.engine.runner import DispatchedDecode, PreparedDecode
 from dsv4bench.engine.steps import DecodeStep, PrefillStep
 from dsv4bench.tracing.recorder import NullRecorder
+
+
+class FakeTicket:
+    """Settles when its step is reclaimed."""
+
+    def __init__(self, settled):
+        self._settled = settled
+
+    def settle(self):
+        assert self._settled.wait(5)
 
 
 class FakeRunner:
@@ -20,6 +31,7 @@ class FakeRunner:
         self.dispatched = []
         self.hold = threading.Event()
         self.hold.set()
+        self.settled = {}
 
     def _maybe_fail(self, phase, step_id):
         if self.failing.get(step_id) == phase:
@@ -39,11 +51,13 @@ class FakeRunner:
             self.held.remove(step_id)
             raise ValueError(f"dispatch {step_id}")
         self.dispatched.append(step_id)
-        return DispatchedDecode(prepared.step, None, None)
+        self.settled[step_id] = threading.Event()
+        return DispatchedDecode(prepared.step, None, FakeTicket(self.settled[step_id]))
 
     def reclaim_decode(self, dispatched):
         self.hold.wait()
         step_id = dispatched.step.step_id
+        self.settled[step_id].set()
         self.held.remove(step_id)
         self._maybe_fail("reclaim", step_id)
         return f"output {step_id}"
@@ -123,3 +137,33 @@ def test_close_lets_the_steps_on_the_way_come_out(outcomes):
         lanes.put(step)
     lanes.close()
     assert described([outcomes.get_nowait() for _ in range(3)]) == ["output 0", "output 1", "output 2"]
+
+
+@pytest.mark.parametrize(("serialised", "in_flight"), [(True, [0]), (False, [0, 1])])
+def test_a_serialised_device_lane_waits_for_each_step_before_it_dispatches_the_next(
+    outcomes, serialised, in_flight
+):
+    runner = FakeRunner()
+    runner.hold.clear()
+    lanes = Lanes(runner, NullRecorder(), outcomes.put, serialised=lambda: serialised)
+    for step in decode(0, 1):
+        lanes.put(step)
+    deadline = time.monotonic() + 5
+    while (len(runner.held) < 2 or len(runner.dispatched) < len(in_flight)) and time.monotonic() < deadline:
+        pass
+    assert runner.dispatched == in_flight
+    runner.hold.set()
+    lanes.close()
+    assert described([outcomes.get_nowait() for _ in range(2)]) == ["output 0", "output 1"]
+    assert runner.dispatched == [0, 1]
+
+
+def test_a_serialised_device_lane_does_not_wait_for_a_step_that_failed(outcomes):
+    runner = FakeRunner({0: "reclaim"})
+    lanes = Lanes(runner, NullRecorder(), outcomes.put, serialised=lambda: True)
+    for step in decode(0, 1):
+        lanes.put(step)
+    results = [outcomes.get(timeout=5) for _ in range(2)]
+    lanes.close()
+    assert described(results)[0] == "reclaim 0"
+    assert runner.held == set()

@@ -1,5 +1,7 @@
 """A ticket waits once, frees its uploads once, and repeats its outcome."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -84,3 +86,21 @@ def test_a_failed_submit_frees_the_uploads_and_raises():
     with pytest.raises(KeyError, match="no such program"):
         submit(worker, SpanNames())
     assert worker.freed == [1, 2, 3]
+
+
+@pytest.mark.parametrize("error", [None, ValueError("rank 3 raised")])
+def test_settling_lasts_until_the_wait_of_another_thread_is_over_and_repeats_no_error(error):
+    worker = FakeWorker()
+    ticket = submit(worker, SpanNames())
+    worker.handle.complete(error)
+    settling = threading.Thread(target=ticket.settle)
+    settling.start()
+    settling.join(0.05)
+    assert settling.is_alive()
+    if error is None:
+        ticket.wait()
+    else:
+        with pytest.raises(ValueError, match="rank 3 raised"):
+            ticket.wait()
+    settling.join(5)
+    assert not settling.is_alive()

@@ -20,6 +20,8 @@ from dsv4bench.worker.fault_injection import FaultPlan, TearingEmitter, emitter_
         ("rank=1,kind=slow:20ms", Fault(1, "slow", None, 20_000_000)),
         ("rank=1,step=7,kind=slow:1.5s", Fault(1, "slow", 7, 1_500_000_000)),
         ("rank=1,kind=slow:250us", Fault(1, "slow", None, 250_000)),
+        ("kind=slow:2s,rank=rotate", Fault("rotate", "slow", None, 2_000_000_000)),
+        ("kind=serialise", Fault(None, "serialise")),
     ],
 )
 def test_a_fault_is_read_and_written(text: str, fault: Fault) -> None:
@@ -46,6 +48,13 @@ def test_a_fault_is_read_and_written(text: str, fault: Fault) -> None:
         ("rank=1,kind=slow", r"slow needs a duration above 0 in us, ms or s, as in kind=slow:20ms; got ''"),
         ("rank=1,kind=slow:0ms", r"got '0ms'"),
         ("rank=1,kind=slow:20", r"got '20'"),
+        ("rank=rotate,step=1,kind=kill", r"rank=rotate .* goes with slow alone, without a step; got kill"),
+        ("rank=rotate,step=1,kind=slow:1ms", r"got step; write for example rank=rotate,kind=slow:20ms"),
+        ("rank=rotat,kind=slow:1ms", r"rank = 'rotat': expected a whole number of at least 0, or rotate"),
+        ("rank=1,kind=serialise", r"serialise takes no rank: it is a fault of the engine .*; write kind=serialise"),
+        ("step=1,kind=serialise", r"serialise takes no step"),
+        ("kind=serialise:5ms", r"serialise takes no duration"),
+        ("rank=1,kind=serialize", r"unknown kind 'serialize' \(did you mean 'serialise'\?\)"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_quoted_and_explained(text: str, message: str) -> None:
@@ -53,13 +62,20 @@ def test_what_is_wrong_is_quoted_and_explained(text: str, message: str) -> None:
         parse_fault(text)
 
 
-def test_a_fault_needs_its_rank_and_the_records_it_spoils() -> None:
-    check_faults([Fault(3, "kill", 1), Fault(0, "drop-strace", 1)], ranks=4, strace=True)
-    check_faults([Fault(0, "slow", None, 1)], ranks=1, strace=False)
+def test_a_fault_needs_its_rank_its_depth_and_the_records_it_spoils() -> None:
+    check_faults([Fault(3, "kill", 1), Fault(0, "drop-strace", 1)], ranks=4, depth=2, strace=True)
+    check_faults([Fault(0, "slow", None, 1)], ranks=1, depth=1, strace=False)
+    check_faults([Fault("rotate", "slow", None, 1), Fault(None, "serialise")], ranks=2, depth=2, strace=False)
     with pytest.raises(UsageError, match=r"'rank=4,step=1,kind=kill': this run has ranks 0\.\.3, no rank 4"):
-        check_faults([Fault(4, "kill", 1)], ranks=4, strace=True)
+        check_faults([Fault(4, "kill", 1)], ranks=4, depth=2, strace=True)
     with pytest.raises(UsageError, match="no STRACE records are written in this run; leave out --no-trace"):
-        check_faults([Fault(0, "torn-strace", 1)], ranks=4, strace=False)
+        check_faults([Fault(0, "torn-strace", 1)], ranks=4, depth=2, strace=False)
+    with pytest.raises(UsageError, match="this run has one rank, so that none can take turns"):
+        check_faults([Fault("rotate", "slow", None, 1)], ranks=1, depth=2, strace=True)
+    with pytest.raises(
+        UsageError, match=r"'kind=serialise': this run has one step in flight at a time; use engine\.depth=2"
+    ):
+        check_faults([Fault(None, "serialise")], ranks=4, depth=1, strace=True)
 
 
 def test_steps_are_counted_behind_the_first_prefill() -> None:
@@ -67,10 +83,11 @@ def test_steps_are_counted_behind_the_first_prefill() -> None:
     plan = FaultPlan([kill, slow, never])
     # (dispatch, slot, generation): a late step of the batch before, a prefill, three steps and a second prefill.
     taken = [
-        plan.take(*dispatch)
+        plan.take(*dispatch, ranks=3)
         for dispatch in [(10, 1, 5), (11, 0, 0), (12, 0, 6), (13, 0, 0), (14, 1, 6), (15, 0, 7)]
     ]
-    assert taken == [(), (), (slow,), (), (kill, slow), (slow,)]
+    nothing = ((), (), ())
+    assert taken == [nothing, nothing, ((), (slow,), ()), nothing, ((kill,), (slow,), ()), ((), (slow,), ())]
     assert plan.describe() == [
         "rank=0,step=1,kind=kill (dispatch 14)",
         "rank=1,kind=slow:1e-06ms (from dispatch 12 on)",
@@ -81,8 +98,32 @@ def test_steps_are_counted_behind_the_first_prefill() -> None:
 def test_two_dispatches_of_one_slot_and_generation_are_one_step() -> None:
     second = Fault(0, "raise", 1)
     plan = FaultPlan([second])
-    plan.take(1, 0, 0)
-    assert [plan.take(*dispatch) for dispatch in [(2, 0, 1), (3, 0, 1), (4, 1, 1)]] == [(), (), (second,)]
+    plan.take(1, 0, 0, ranks=1)
+    assert [plan.take(*dispatch, ranks=1) for dispatch in [(2, 0, 1), (3, 0, 1), (4, 1, 1)]] == [
+        ((),),
+        ((),),
+        ((second,),),
+    ]
+
+
+def test_a_rotating_slow_rank_is_the_next_one_at_every_step() -> None:
+    slow = Fault("rotate", "slow", None, 1)
+    plan = FaultPlan([slow])
+    plan.take(1, 0, 0, ranks=3)
+    taken = [plan.take(2 + step, step % 2, 1 + step, ranks=3) for step in range(5)]
+    assert [[rank for rank in range(3) if faults[rank]] for faults in taken] == [[0], [1], [2], [0], [1]]
+    assert plan.describe() == ["rank=rotate,kind=slow:1e-06ms (from dispatch 2 on)"]
+
+
+def test_a_serialised_engine_is_no_fault_of_a_rank_and_begins_with_the_measured_batch() -> None:
+    plan = FaultPlan([Fault(None, "serialise")])
+    plan.take(1, 0, 5, ranks=2)
+    assert not plan.serialises
+    plan.take(2, 0, 0, ranks=2)
+    assert plan.serialises
+    assert plan.take(3, 1, 5, ranks=2) == ((), ())
+    assert plan.describe() == ["kind=serialise (from dispatch 3 on)"]
+    assert not FaultPlan([Fault(0, "slow", None, 1)]).serialises
 
 
 def test_a_torn_root_is_cut_and_glued_to_what_follows() -> None:
