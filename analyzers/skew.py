@@ -51,6 +51,14 @@ class CriticalRank(msgspec.Struct, frozen=True):
     """Phase -> its duration on the critical rank itself; `other` is the rest of the root: means add up."""
 
 
+class RankTimes(msgspec.Struct, frozen=True):
+    """How long the runs of one rank took, in ns; `runner_run` includes what it waits for other ranks in an exchange."""
+
+    rank: int
+    root: Summary
+    runner_run: Summary
+
+
 class IncompleteRound(msgspec.Struct, frozen=True):
     """A round in which a rank has no record of its run."""
 
@@ -89,6 +97,8 @@ class RankSkew(msgspec.Struct, frozen=True):
     """runner_run - device_wall; empty without device spans."""
     device_bubble: Summary
     critical_rank: CriticalRank
+    by_rank: list[RankTimes]
+    """Every rank's own runs, rank by rank."""
 
 
 def measure_skew(
@@ -181,7 +191,18 @@ def _measure(
         ),
         device_bubble=summarize(_bubbles_between(rounds, bubbles)),
         critical_rank=_critical(rounds),
+        by_rank=_by_rank(runs),
     )
+
+
+def _by_rank(runs: Sequence[RankRun]) -> list[RankTimes]:
+    of_rank: dict[int, list[RankRun]] = {}
+    for run in runs:
+        of_rank.setdefault(run.rank, []).append(run)
+    return [
+        RankTimes(rank, summarize([run.root.duration_ns for run in own]), _phase(own, "runner_run"))
+        for rank, own in sorted(of_rank.items())
+    ]
 
 
 def _spread(times: Sequence[int]) -> int:

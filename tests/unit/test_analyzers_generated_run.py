@@ -325,6 +325,15 @@ def test_critical_rank(report: Report) -> None:
     assert critical.phases["pre_bind"].mean == 20 * US
 
 
+def test_every_rank_by_itself(report: Report) -> None:
+    by_rank = {times.rank: times for times in steady_decode(report).by_rank}
+    assert list(by_rank) == list(range(RANKS))
+    # From 20 ms + 10 us a rank to 60 ms + 5 us a rank after the submit; rank 5 has a long tail, rank 6 a lost root.
+    assert by_rank[7].runner_run.mean == 40 * MS - 35 * US
+    assert by_rank[5].runner_run.mean == (137 * (40 * MS - 25 * US) + 7_420 * US) / 137
+    assert [by_rank[rank].root.n for rank in (5, 6)] == [137, 136]
+
+
 def test_who_is_last(report: Report) -> None:
     skew = steady_decode(report)
     assert skew.last_to_start.counts == {**dict.fromkeys(range(RANKS), 0), 3: 1, 7: 135}
