@@ -27,6 +27,7 @@ from dsv4bench.environment import git_facts, host_facts, package_versions
 from dsv4bench.errors import EngineError, UsageError
 from dsv4bench.faults import Fault
 from dsv4bench.load import Prompt, prompts_of, requests_of
+from dsv4bench.machine import at_the_end, volatile_state
 from dsv4bench.model.checkpoint import ensure_checkpoint
 from dsv4bench.model.config import ModelConfig, preset
 from dsv4bench.model.tokenizer import Tokenizer
@@ -144,6 +145,7 @@ class Launcher:
         if error is not None:
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "incomplete"
         self._stamp("finished_ns")
+        self._host |= at_the_end(volatile_state())
         self._write_outputs()
         self._write_manifest(status, error)
         return RunResult(self._directory, status, error)
