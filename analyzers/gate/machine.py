@@ -114,13 +114,16 @@ def conditions_of(host: Mapping[str, str], label: str) -> Conditions:
     )
 
 
+def busy_before(run: Conditions) -> str | None:
+    """A warning for people where the machine was busy before a run that followed no other; None where it was not."""
+    if run.load is None or run.cores is None or run.load <= BUSY_LOAD * run.cores:
+        return None
+    return f"the machine was busy before {run.label}: load average {run.load:.2f} on {run.cores} cores"
+
+
 def what_moved(runs: Sequence[Conditions]) -> list[str]:
-    """Warnings for people: what disturbed these runs, given in the order in which they were made."""
+    """Warnings for people: what disturbed these runs. The load average is not: the run before is in it."""
     warnings = []
-    if runs and runs[0].load is not None and runs[0].cores and runs[0].load > BUSY_LOAD * runs[0].cores:
-        warnings.append(
-            f"the machine was busy before {runs[0].label}: load average {runs[0].load:.2f} on {runs[0].cores} cores"
-        )
     for name, limit, text in (
         ("others", OTHERS_SHARE, "other processes used up to {worst:.0%} of the cores"),
         ("steal", STEAL_SHARE, "the hypervisor gave up to {worst:.0%} of the cores to others"),

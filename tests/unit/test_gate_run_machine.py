@@ -4,7 +4,16 @@ import stat
 
 import pytest
 
-from analyzers.gate.machine import END, STABLE, VOLATILE, Conditions, conditions_of, fingerprint, what_moved
+from analyzers.gate.machine import (
+    END,
+    STABLE,
+    VOLATILE,
+    Conditions,
+    busy_before,
+    conditions_of,
+    fingerprint,
+    what_moved,
+)
 from dsv4bench import environment
 from dsv4bench.environment import machine_facts
 from dsv4bench.machine import at_the_end, volatile_state
@@ -92,6 +101,15 @@ def test_processes_that_the_run_did_not_count_are_never_a_negative_share() -> No
 )
 def test_what_moved(runs: list[Conditions], expected: list[str]) -> None:
     assert what_moved(runs) == expected
+
+
+def test_a_machine_is_busy_above_half_a_task_a_core() -> None:
+    assert busy_before(Conditions("a", 2, load=1.0)) is None
+    assert busy_before(Conditions("a")) is None
+    assert (
+        busy_before(Conditions("a", 2, load=1.1))
+        == "the machine was busy before a: load average 1.10 on 2 cores"
+    )
 
 
 def test_time_passes_between_two_states() -> None:
