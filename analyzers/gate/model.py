@@ -33,6 +33,12 @@ class Samples(msgspec.Struct, frozen=True):
     """What moved while the runs were made: load, frequency, temperature, a dirty tree."""
     source: str = ""
     """The file, directory or command, for people."""
+    failed: list[str] = []
+    """Runs that did not end well, each with its reason: their values count only where the policy says so."""
+    revision: str | None = None
+    """Source revision of the runs, where all are of one."""
+    saved: str | None = None
+    """When a baseline was saved, ISO 8601 in UTC."""
 
 
 class MetricPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,7 +61,13 @@ class GatePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fail_p: float = 0.01
     """Below it, and beyond the threshold, a change fails. Holm-adjusted over the metrics."""
     allow_new: bool = False
+    """A metric that the baseline does not have is listed, not judged; else it is not comparable."""
     allow_different: bool = False
+    """A difference in configuration or machine is a warning; else it is not comparable."""
+    drop_failed: bool = False
+    """Failed runs are left out with a warning; else they are no data."""
+    judge_others: bool = False
+    """Metrics that only a samples file names are judged too, as nobody chose any."""
 
 
 class MetricResult(msgspec.Struct, frozen=True):
@@ -85,9 +97,15 @@ class MetricResult(msgspec.Struct, frozen=True):
     minimum_detectable: float | None = None
     """Smallest regression that so many runs with this noise catch with 90 % probability; None where unknown."""
     base_outliers: int | None = None
-    """None: a spread of 0 disables the rule."""
+    """0 also where a spread of 0 disables the rule: `notes` says so. None without usable values."""
     head_outliers: int | None = None
     improved: bool = False
+    """Significantly better, with the certainty that a failure needs."""
+    head_interval: Interval | None = None
+    """Of the head's median, in the metric's unit, for an absolute limit."""
+    title: str = ""
+    """What the name means, for people."""
+    notes: list[str] = []
     judged: bool = True
     """False for a metric that is shown beside the judged ones only."""
 

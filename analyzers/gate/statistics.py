@@ -78,9 +78,35 @@ def ratio_interval(head: Sequence[float], base: Sequence[float], confidence: flo
     return Interval(float(ratios[outside]), float(ratios[n * m - 1 - outside]), reached)
 
 
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The interval of the median of what `values` were drawn from: two order statistics, whatever the distribution.
+
+    Source: David and Nagaraja, Order Statistics, 2003, section 7.1: the median lies outside of the j-th smallest and
+    the j-th largest with probability 2 P(Binomial(n, 1/2) < j). Too few values bound nothing: both ends are None.
+    """
+    ordered = sorted(values)
+    n = len(ordered)
+    below, reached, taken = 0.0, 0.0, 0
+    for j in range(1, n // 2 + 1):
+        below += math.comb(n, j - 1) / 2**n
+        if 2 * below > 1 - confidence:
+            break
+        taken, reached = j, 1 - 2 * below
+    if not taken:
+        return Interval(None, None, 0.0)
+    return Interval(ordered[taken - 1], ordered[n - taken], reached)
+
+
 def smallest_p_value(head_runs: int, base_runs: int) -> float:
     """The smallest p-value that so many runs can give: every head above every base."""
     return 1 / math.comb(head_runs + base_runs, head_runs)
+
+
+def least_significant_u(head_runs: int, base_runs: int, p_value: float) -> int | None:
+    """The smallest U with a p-value below `p_value`, without ties; None where none has."""
+    # U is symmetric: P(U >= n m - u) = P(U <= u).
+    allowed = np.flatnonzero(_cumulative_u(head_runs, base_runs) < p_value)
+    return head_runs * base_runs - int(allowed[-1]) if len(allowed) else None
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

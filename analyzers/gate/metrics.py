@@ -1,0 +1,336 @@
+"""The metrics of the gate by name: one value a run, in the unit that people read (docs/gating.md, Metrics).
+
+A name is one of the registry below, the path of any figure in the report's JSON (`step_time[0].wall.mean`), or whatever
+a plain samples file calls it: there the unit follows from the suffix.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from analyzers.bubbles import StepPhase
+from analyzers.callables import is_prefill
+from analyzers.errors import UnusableInputError
+from analyzers.report.model import Report
+from analyzers.requests import RequestFigures
+from analyzers.skew import RankSkew
+from analyzers.statistics import Summary
+
+MILLISECOND_NS = 1e6
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a name means: its unit, which direction is better, and a title for people."""
+
+    name: str
+    unit: str
+    higher_is_better: bool
+    title: str = ""
+
+    @property
+    def label(self) -> str:
+        """What a table calls it."""
+        return f"{self.title} ({self.name})" if self.title else self.name
+
+
+Measure = Callable[[Report], float | None]
+
+
+def _measured(report: Report) -> RequestFigures | None:
+    return next((figures for figures in report.requests if figures.phase == "measured"), None)
+
+
+def _steady_skew(report: Report) -> RankSkew | None:
+    return next(
+        (item for item in report.skew if item.scope == "steady" and not is_prefill(item.callable)), None
+    )
+
+
+def _of_requests(take: Callable[[RequestFigures], float | None], scale: float = 1.0) -> Measure:
+    def measure(report: Report) -> float | None:
+        figures = _measured(report)
+        return None if figures is None else _scaled(take(figures), scale)
+
+    return measure
+
+
+def _of_skew(take: Callable[[RankSkew], float | None]) -> Measure:
+    def measure(report: Report) -> float | None:
+        skew = _steady_skew(report)
+        return None if skew is None else _scaled(take(skew), MILLISECOND_NS)
+
+    return measure
+
+
+def _submit_to_completion(report: Report) -> float | None:
+    steps = (
+        item
+        for item in report.steps
+        if item.scope == "steady" and item.source == "submit_to_completion" and not is_prefill(item.callable)
+    )
+    first = next(steps, None)
+    return None if first is None else _scaled(first.latency.p50, MILLISECOND_NS)
+
+
+HOST_PHASES: tuple[StepPhase, ...] = ("schedule", "prepare", "submit", "reclaim")
+"""What of a step's time the host spends working for it, not waiting."""
+
+
+def _host_time(report: Report) -> float | None:
+    if not report.step_time:
+        return None
+    charged = {entry.phase: entry.charged.mean for entry in report.step_time[0].phases}
+    means = [mean for phase in HOST_PHASES if (mean := charged.get(phase)) is not None]
+    return sum(means) / MILLISECOND_NS if means else None
+
+
+def _step_wall(report: Report) -> float | None:
+    return _scaled(report.step_time[0].wall.mean, MILLISECOND_NS) if report.step_time else None
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value / scale
+
+
+_MS = "ms"
+_RATE = "tokens/s"
+_REGISTRY: dict[str, tuple[Metric, Measure]] = {
+    name: (Metric(name, unit, higher, title), measure)
+    for name, unit, higher, title, measure in (
+        ("tpot", _MS, False, "time per output token", _of_requests(lambda it: it.tpot.mean, MILLISECOND_NS)),
+        (
+            "step_time",
+            _MS,
+            False,
+            "time per step",
+            _of_requests(lambda it: it.step_time.mean, MILLISECOND_NS),
+        ),
+        ("tokens_per_step", "tokens", True, "tokens per step", _of_requests(lambda it: it.tokens_per_step)),
+        (
+            "acceptance_length",
+            "tokens",
+            True,
+            "acceptance length",
+            _of_requests(lambda it: it.mtp.acceptance_length if it.mtp is not None else None),
+        ),
+        (
+            "acceptance_rate",
+            "",
+            True,
+            "acceptance rate",
+            _of_requests(lambda it: it.mtp.acceptance_rate if it.mtp is not None else None),
+        ),
+        (
+            "ttft",
+            _MS,
+            False,
+            "time to first token, mean",
+            _of_requests(lambda it: it.ttft.mean, MILLISECOND_NS),
+        ),
+        ("e2e", _MS, False, "request latency, mean", _of_requests(lambda it: it.e2e.mean, MILLISECOND_NS)),
+        (
+            "tpot_token_weighted",
+            _MS,
+            False,
+            "time per output token, token-weighted",
+            _of_requests(lambda it: it.tpot_token_weighted_ns, MILLISECOND_NS),
+        ),
+        (
+            "effective_tpot",
+            _MS,
+            False,
+            "effective TPOT",
+            _of_requests(lambda it: it.effective_tpot_ns, MILLISECOND_NS),
+        ),
+        ("throughput", _RATE, True, "throughput", _of_requests(lambda it: it.throughput_per_s)),
+        (
+            "throughput_full_batch",
+            _RATE,
+            True,
+            "full-batch throughput",
+            _of_requests(lambda it: it.full_batch_throughput_per_s),
+        ),
+        ("submit_to_completion", _MS, False, "submit to completion, steady median", _submit_to_completion),
+        ("step_wall", _MS, False, "engine time per step, steady mean", _step_wall),
+        ("host_time", _MS, False, "host time per step, steady mean", _host_time),
+        (
+            "critical_rank",
+            _MS,
+            False,
+            "critical rank, steady mean",
+            _of_skew(lambda it: it.critical_rank.root.mean),
+        ),
+        (
+            "runner_start_skew_p95",
+            _MS,
+            False,
+            "runner-start skew, steady p95",
+            _of_skew(lambda it: it.runner_start_skew.p95),
+        ),
+        (
+            "runner_end_skew_p95",
+            _MS,
+            False,
+            "runner-end skew, steady p95",
+            _of_skew(lambda it: it.runner_end_skew.p95),
+        ),
+    )
+}
+
+REGISTRY: tuple[str, ...] = tuple(_REGISTRY)
+"""Every name that has a definition of its own; a run's samples hold all of them."""
+
+_HIGHER_IS_BETTER = (
+    "throughput",
+    "acceptance",
+    "tokens_per_s",
+    "tokens_per_step",
+    "goodput",
+    "accepted",
+    "tok_s",
+    "tps",
+)
+_UNITS = (("_per_s", "/s"), ("_tok_s", "tokens/s"), ("_ms", "ms"), ("_us", "us"), ("_ns", "ns"), ("_s", "s"))
+_TAG = re.compile(r"\[[^\]]*\]$")
+_PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+
+
+def metric(name: str) -> Metric:
+    """What `name` means; a name that the registry does not know is taken as it stands.
+
+    Its unit is that of its suffix (`_ms`, `_us`, `_ns`, `_s`, `_per_s`; none otherwise); less is better, except for
+    throughput, acceptance, tokens per second and their kin. A tag in brackets at its end (`tpot_ms[bs=32]`) is part
+    of the name alone.
+    """
+    base, tag = split_tag(name)
+    known = canonical(name)
+    if known in _REGISTRY:
+        meaning = _REGISTRY[known][0]
+        return Metric(name, meaning.unit, meaning.higher_is_better, meaning.title if name == known else "")
+    if (stem := base_in_registry(base)) is not None:
+        meaning = _REGISTRY[stem][0]
+        return Metric(name, meaning.unit, meaning.higher_is_better, f"{meaning.title} {tag}".strip())
+    if is_path(name):
+        return Metric(name, _path_unit(name), _is_better_high(name))
+    unit = next((unit for suffix, unit in _UNITS if base.endswith(suffix)), "")
+    return Metric(name, unit, _is_better_high(base))
+
+
+def canonical(name: str) -> str:
+    """The registry's name where `name` is that name with its own unit behind it (`tpot_ms` is `tpot`), else `name`.
+
+    A tag stays: `tpot_ms[bs=32]` becomes `tpot[bs=32]`.
+    """
+    base, tag = split_tag(name)
+    stem = base_in_registry(base)
+    return name if stem is None else stem + tag
+
+
+def split_tag(name: str) -> tuple[str, str]:
+    """`tpot_ms[bs=32]` as (`tpot_ms`, `[bs=32]`); the tag is empty where there is none, or where it is an index."""
+    found = _TAG.search(name)
+    if found is None or found[0][1:-1].isdigit():
+        return name, ""
+    return name[: found.start()], found[0]
+
+
+def base_in_registry(base: str) -> str | None:
+    """The registry's name of a name without its tag, with or without the unit behind it; None where it has none."""
+    if base in _REGISTRY:
+        return base
+    for suffix, unit in _UNITS:
+        stem = base.removesuffix(suffix)
+        if stem != base and stem in _REGISTRY and _REGISTRY[stem][0].unit in (unit, f"tokens{unit}"):
+            return stem
+    return None
+
+
+def is_path(name: str) -> bool:
+    """Whether `name` reads as the path of a figure in a report: fields with dots, items with `[number]`."""
+    parts = _PART.findall(name)
+    return "." in name and bool(parts) and parts[0][0] in Report.__struct_fields__
+
+
+def suggestion(name: str, also: Iterable[str] = ()) -> str:
+    """`; did you mean ...?` with the nearest known names, or where to find them."""
+    known = [*REGISTRY, *also]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if near:
+        return f"; did you mean {' or '.join(dict.fromkeys(near))}?"
+    return (
+        f"; known: {', '.join(dict.fromkeys(known))}, or a path of the report such as step_time[0].wall.mean"
+    )
+
+
+def run_values(report: Report, names: Iterable[str] | None = None) -> dict[str, float | None]:
+    """The value of every metric in `names` (all of the registry if None) of one run; None where the run has none.
+
+    Times are in ms, rates in tokens a second: `metric(name).unit`. A path's value stands as the report has it.
+
+    Raises:
+        UnusableInputError: a name is neither in the registry nor a path in the report; it suggests the nearest ones.
+    """
+    values: dict[str, float | None] = {}
+    for name in REGISTRY if names is None else names:
+        known = canonical(name)
+        if known in _REGISTRY:
+            values[name] = _REGISTRY[known][1](report)
+        elif is_path(name):
+            values[name] = _at_path(report, name)
+        else:
+            raise UnusableInputError(f"unknown metric {name!r}{suggestion(name)}")
+    return values
+
+
+def _at_path(report: Report, path: str) -> float | None:
+    place: Any = report
+    walked = ""
+    for field, index in _PART.findall(path):
+        if place is None:
+            return None
+        if index:
+            if not isinstance(place, list | tuple):
+                raise UnusableInputError(f"metric {path}: {walked} is no list in the report")
+            if int(index) >= len(place):
+                return None
+            place, walked = place[int(index)], f"{walked}[{index}]"
+            continue
+        known = _fields(place)
+        if field not in known:
+            near = difflib.get_close_matches(field, known, n=3, cutoff=0.4) or known
+            raise UnusableInputError(
+                f"metric {path}: {walked or 'the report'} has no {field!r}; it has {', '.join(near)}"
+            )
+        place = place[field] if isinstance(place, dict) else getattr(place, field)
+        walked = f"{walked}.{field}".lstrip(".")
+    if place is None:
+        return None
+    if isinstance(place, bool) or not isinstance(place, int | float):
+        inside = ", ".join(_fields(place))
+        raise UnusableInputError(f"metric {path} is no number" + (f"; it holds {inside}" if inside else ""))
+    return float(place)
+
+
+def _fields(place: Any) -> list[str]:
+    if isinstance(place, dict):
+        return [str(key) for key in place]
+    return list(place.__struct_fields__) if isinstance(place, msgspec.Struct) else []
+
+
+def _path_unit(path: str) -> str:
+    """ns, for times that are not named otherwise; nothing for counts and rates."""
+    leaf = path.rpartition(".")[2]
+    summary = leaf in Summary.__struct_fields__ and leaf != "n" and not path.startswith("observations")
+    unit = next((unit for suffix, unit in _UNITS if leaf.endswith(suffix)), "")
+    return "ns" if summary else unit
+
+
+def _is_better_high(name: str) -> bool:
+    return any(stem in name.lower() for stem in _HIGHER_IS_BETTER)

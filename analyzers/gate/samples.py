@@ -1,0 +1,236 @@
+"""Reading and writing samples: plain files, run directories, globs of them, baselines (docs/gating.md, Samples)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from analyzers.analysis import analyze_recording
+from analyzers.errors import NotComparableError, UnusableInputError
+from analyzers.gate.comparability import describe, differences, machine_name, run_config
+from analyzers.gate.machine import conditions_of, what_moved
+from analyzers.gate.metrics import REGISTRY, run_values
+from analyzers.gate.model import Samples
+from analyzers.readers.recording import load_recording
+from analyzers.readers.run_directory import run_files
+from analyzers.report.model import Report
+from analyzers.rundir import Manifest, RunDirectory, write_json_atomically
+
+_GLOB = "*?["
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """One run: its figures, and its manifest where it has one."""
+
+    label: str
+    values: dict[str, float | None]
+    manifest: Manifest | None
+    problem: str | None
+    """Why it is no measurement."""
+    lost: int
+
+
+def read_samples(paths: Sequence[Path], names: Iterable[str] = ()) -> Samples:
+    """One side of a comparison out of `paths`: samples files, run directories, directories of runs, globs of any, or
+    a trace or request records as one run.
+
+    `names` are metrics beyond the registry to take from runs: paths in their reports. A run named twice counts once.
+
+    Raises:
+        UnusableInputError: a path cannot be read, is no samples file and no run, or a name is unknown.
+        NotComparableError: the runs differ in configuration or machine among themselves.
+    """
+    wanted = list(names)
+    parts: list[Samples] = []
+    runs: list[Path] = []
+    for path in _expand(paths):
+        document = _samples_document(path)
+        if document is not None:
+            parts.append(_from_document(document, path))
+        else:
+            runs += _runs_in(path)
+    if runs:
+        parts.append(_samples_of([_read_run(run, wanted) for run in _distinct(runs)]))
+    joined = _join(parts)
+    return msgspec.structs.replace(joined, source=", ".join(str(path) for path in paths))
+
+
+def samples_of_runs(directories: Sequence[Path], names: Iterable[str] = ()) -> Samples:
+    """The samples of run directories, one value a run, in their order; `names` as in `read_samples`.
+
+    A run that failed stays, with no values, and is named in `failed`.
+
+    Raises:
+        UnusableInputError: no directory is given, or one is no run directory.
+        NotComparableError: the runs differ in configuration or machine.
+    """
+    wanted = list(names)
+    samples = _samples_of([_read_run(directory, wanted) for directory in _distinct(directories)])
+    return msgspec.structs.replace(samples, source=", ".join(str(path) for path in directories))
+
+
+def write_samples(path: Path, samples: Samples) -> None:
+    """Write a samples file that `read_samples` reads back; its directory is made where it is missing.
+
+    Raises:
+        UnusableInputError: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json_atomically(path, samples)
+    except OSError as error:
+        raise UnusableInputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _expand(paths: Sequence[Path]) -> list[Path]:
+    if not paths:
+        raise UnusableInputError("nothing to read: name run directories or a samples file")
+    found: list[Path] = []
+    for path in paths:
+        if path.exists() or not any(character in str(path) for character in _GLOB):
+            found.append(path)
+            continue
+        matches = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
+        if not matches:
+            raise UnusableInputError(f"{path}: nothing matches this pattern")
+        found += matches
+    return _distinct(found)
+
+
+def _distinct(paths: Sequence[Path]) -> list[Path]:
+    return list({path.resolve(): path for path in reversed(paths)}.values())[::-1]
+
+
+def _runs_in(path: Path) -> list[Path]:
+    """The runs that `path` stands for: itself, or the run directories inside it."""
+    if not path.exists():
+        raise UnusableInputError(f"{path}: does not exist; name a run directory or a samples file")
+    if path.name == "run.json":
+        return [path.parent]
+    if not path.is_dir() or RunDirectory(path).manifest.is_file():
+        return [path]
+    inside = sorted(child.parent for child in path.glob("*/run.json"))
+    if inside:
+        return inside
+    run_files(path)  # raises for a directory without any file of a run
+    return [path]
+
+
+def _samples_document(path: Path) -> dict[str, Any] | None:
+    """The content of a samples file; None for anything else that may be a run."""
+    if not path.is_file() or path.suffix != ".json" or path.name == "run.json":
+        return None
+    try:
+        document = json.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise UnusableInputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UnusableInputError(f"{path}: not a samples file: not valid JSON: {error}") from error
+    if isinstance(document, dict) and "metrics" in document:
+        return document
+    if isinstance(document, dict) and ("traceEvents" in document or "ph" in document):
+        return None
+    raise UnusableInputError(
+        f'{path}: not a samples file: it needs {{"metrics": {{"tpot_ms": [one value a run, ...]}}}}'
+    )
+
+
+def _from_document(document: dict[str, Any], path: Path) -> Samples:
+    try:
+        return msgspec.structs.replace(msgspec.convert(document, Samples), source=str(path))
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise UnusableInputError(f"{path}: not a samples file: {error}") from error
+
+
+def _read_run(path: Path, names: Sequence[str]) -> _Run:
+    recording = load_recording([path])
+    report = analyze_recording(recording)
+    problem = _problem(report)
+    wanted = dict.fromkeys([*REGISTRY, *names])
+    # Values of a run that failed are not those of the whole run.
+    values = run_values(report, wanted) if problem is None else dict.fromkeys(wanted)
+    return _Run(str(path), values, recording.manifest, problem, report.lost)
+
+
+def _problem(report: Report) -> str | None:
+    """Why this run is no measurement; None for one that is."""
+    if report.run is not None and report.run.status != "complete":
+        return f"status {report.run.status}" + (f": {report.run.error}" if report.run.error else "")
+    for figures in report.requests:
+        if figures.phase == "measured" and figures.failed:
+            return f"{figures.failed} of {figures.requests} requests failed"
+    return None if report.has_data else "nothing was measured"
+
+
+def _samples_of(runs: Sequence[_Run]) -> Samples:
+    if not runs:
+        raise UnusableInputError("no runs: name at least one run directory")
+    parts = [_of_one(run) for run in runs]
+    joined = _join(parts)
+    return msgspec.structs.replace(joined, warnings=[*joined.warnings, *_conditions(runs)])
+
+
+def _of_one(run: _Run) -> Samples:
+    manifest = run.manifest
+    warnings = [f"{run.label}: {run.lost} records were lost"] if run.lost else []
+    if manifest is not None and manifest.faults:
+        warnings.append(f"{run.label}: faults were injected on request")
+    if manifest is not None and manifest.restarts:
+        warnings.append(f"{run.label}: the engine was restarted {manifest.restarts} times")
+    return Samples(
+        metrics={name: [value] for name, value in run.values.items()},
+        config=run_config(manifest) if manifest is not None else {},
+        machine=machine_name(manifest) if manifest is not None else None,
+        runs=[run.label],
+        warnings=warnings,
+        source=run.label,
+        failed=[f"{run.label}: {run.problem}"] if run.problem else [],
+        revision=manifest.git.get("revision") if manifest is not None else None,
+    )
+
+
+def _conditions(runs: Sequence[_Run]) -> list[str]:
+    manifests = [(run.label, run.manifest) for run in runs if run.manifest is not None]
+    warnings = what_moved([conditions_of(manifest.host, label) for label, manifest in manifests])
+    dirty = sum(manifest.git.get("dirty") == "true" for _, manifest in manifests)
+    if dirty:
+        warnings.append(f"{dirty} of {len(runs)} runs are of a source tree with uncommitted changes")
+    return warnings
+
+
+def _join(parts: Sequence[Samples]) -> Samples:
+    """All parts as one side. Raises NotComparableError where they are not of one configuration and machine."""
+    first = parts[0]
+    metrics: dict[str, list[float | None]] = {}
+    for part in parts:
+        found = differences(first, part)
+        if found:
+            raise NotComparableError(
+                f"runs of one side differ among themselves: {_name(first)} and {_name(part)}: {describe(found)}; "
+                "name runs of one configuration and machine"
+            )
+        for name, values in part.metrics.items():
+            metrics.setdefault(name, []).extend(values)
+    revisions = list(dict.fromkeys(part.revision for part in parts))
+    mixed = ["the runs of one side are of several source revisions"] if len(revisions) > 1 else []
+    return Samples(
+        metrics=metrics,
+        config=first.config,
+        machine=first.machine,
+        runs=[label for part in parts for label in part.runs] if all(part.runs for part in parts) else [],
+        warnings=[*dict.fromkeys(text for part in parts for text in part.warnings), *mixed],
+        source=first.source,
+        failed=[text for part in parts for text in part.failed],
+        revision=revisions[0] if len(revisions) == 1 else None,
+        saved=first.saved if len(parts) == 1 else None,
+    )
+
+
+def _name(part: Samples) -> str:
+    return part.source or "a samples file"
