@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analyzers.report.html.markup import Markup, element, join
@@ -98,12 +98,12 @@ def x_axis(scale: Scale, top: float, bottom: float, title: str) -> Markup:
     return join(*lines, element("text", title, x=middle, y=bottom + 31, class_="axis middle"))
 
 
-def y_axis(scale: Scale, title: str) -> Markup:
-    """Horizontal grid lines with their values in ms on the left."""
+def y_axis(scale: Scale, title: str, label: Callable[[float], str] = milliseconds) -> Markup:
+    """Horizontal grid lines with their values on the left: ns in ms, or as `label` puts them."""
     lines = [
         join(
             element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=scale(tick), y2=scale(tick), class_="grid"),
-            element("text", milliseconds(tick), x=LEFT - 8, y=scale(tick) + 4, class_="tick end"),
+            element("text", label(tick), x=LEFT - 8, y=scale(tick) + 4, class_="tick end"),
         )
         for tick in scale.ticks
     ]

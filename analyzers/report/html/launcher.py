@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import resources
 
 from analyzers.report.html.markup import element, trusted
-from analyzers.report.html.page import policy, stylesheet
+from analyzers.report.html.parts import policy, stylesheet
 
 
 def render_launcher(perfetto_ui: str) -> str:

@@ -5,25 +5,21 @@ Its content security policy lets a browser apply the style sheet in it and do no
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from importlib import resources
 
 from analyzers.report.html.curves import counted, distribution_chart, latency_chart
 from analyzers.report.html.heatmap import heatmap
-from analyzers.report.html.markup import Child, Markup, element, trusted
+from analyzers.report.html.markup import Child, Markup, element
+from analyzers.report.html.parts import figure, head, section, table_markup
 from analyzers.report.html.requests import requests_table
 from analyzers.report.html.timeline import timeline_chart
 from analyzers.report.model import Finding, Report
 from analyzers.report.overview import overview
 from analyzers.report.tables import report_tables
-from analyzers.report.text import MILLISECOND, Table, number
+from analyzers.report.text import MILLISECOND, number
 from analyzers.series import Distribution, LatenessGrid, StepLatency
 from analyzers.statistics import P95_NEEDS, P99_NEEDS
 from analyzers.timeline import Timeline
-
-_ASSETS = "analyzers.report.html.assets"
 
 
 def render_html(report: Report, title: str) -> str:
@@ -44,41 +40,10 @@ def render_html(report: Report, title: str) -> str:
     body = element(
         "body",
         element("header", element("h1", title), element("p", about, class_="about"), element("nav", *links)),
-        element("main", *(_section(*section) for section in shown)),
+        element("main", *(section(*entry) for entry in shown)),
         element("footer", f"dsv4bench report, schema version {report.schema_version}"),
     )
-    return "<!doctype html>\n" + element("html", _head(title), body, lang="en").html + "\n"
-
-
-def policy(style: str, *, script: str | None = None) -> str:
-    """A content security policy under which a page may use `style`, and `script` if there is one, and nothing else."""
-    allowed = [f"style-src '{_digest(style)}'"]
-    if script is not None:
-        allowed += [f"script-src '{_digest(script)}'", "connect-src 'self'"]
-    return "; ".join(["default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"])
-
-
-def stylesheet() -> str:
-    """The style of every page."""
-    return resources.files(_ASSETS).joinpath("report.css").read_text(encoding="utf-8")
-
-
-def _digest(asset: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(asset.encode()).digest()).decode()
-
-
-def _head(title: str) -> Markup:
-    style = stylesheet()
-    return element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy(style)),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="referrer", content="no-referrer"),
-        element("title", title),
-        element("style", trusted(style)),
-    )
+    return "<!doctype html>\n" + element("html", head(title), body, lang="en").html + "\n"
 
 
 def _about(report: Report) -> str:
@@ -87,10 +52,6 @@ def _about(report: Report) -> str:
     return (
         f"{', '.join(names[:2])}{more}: {report.parsed} of {report.records} records read, {report.lost} lost"
     )
-
-
-def _section(name: str, heading: str, content: Sequence[Markup]) -> Markup:
-    return element("section", element("h2", heading), *content, id=name)
 
 
 def _overview(report: Report) -> list[Markup]:
@@ -146,7 +107,7 @@ def _timelines(timelines: Sequence[Timeline]) -> list[Markup]:
         panels.append(
             element(
                 "div",
-                _figure(caption, timeline_chart(timeline)),
+                figure(caption, timeline_chart(timeline)),
                 *notes,
                 class_="panel" if len(timelines) > 1 else None,
             )
@@ -166,7 +127,7 @@ def _latency(series: StepLatency) -> Markup:
     if series.steps_per_point > 1:
         each = f"each bar is {series.steps_per_point} {what}s, from the least to the greatest, the dot their median"
     caption = f"{series.figure}, {series.callable}: {series.steps} {what}s, {each}"
-    return _figure(caption, latency_chart(series))
+    return figure(caption, latency_chart(series))
 
 
 def _skew(grid: LatenessGrid) -> Markup:
@@ -175,11 +136,11 @@ def _skew(grid: LatenessGrid) -> Markup:
         each = f"a column is {grid.rounds_per_column} rounds, the colour is the longest time after the median of its round"
     late = f"late is more than {grid.late_ns / MILLISECOND:g} ms after it"
     caption = f"runner_run {grid.edge}, {grid.callable}: {grid.rounds} rounds, {each}; {late}"
-    return _figure(caption, heatmap(grid))
+    return figure(caption, heatmap(grid))
 
 
 def _distributions(distributions: Sequence[Distribution]) -> list[Markup]:
-    figures = [_figure(_distribution_caption(entry), distribution_chart(entry)) for entry in distributions]
+    figures = [figure(_distribution_caption(entry), distribution_chart(entry)) for entry in distributions]
     return [element("div", *figures, class_="pair")] if figures else []
 
 
@@ -198,51 +159,9 @@ def _distribution_caption(distribution: Distribution) -> str:
 
 def _requests(report: Report) -> list[Markup]:
     columns = report.series.requests
-    return [] if columns is None else [_table(requests_table(columns))]
+    return [] if columns is None else [table_markup(requests_table(columns))]
 
 
 def _tables(report: Report) -> list[Markup]:
     tables = [table for table in report_tables(report) if table.title != "Overview"]
-    return [element("div", *(_table(table) for table in tables), class_="tables")]
-
-
-def _table(table: Table) -> Markup:
-    words = [_is_text(table, index) for index in range(len(table.columns))]
-    head = [
-        element("th", column, class_=_cell_class(words[index]), scope="col")
-        for index, column in enumerate(table.columns)
-    ]
-    rows = [
-        element(
-            "tr", *(element("td", cell, class_=_cell_class(words[index])) for index, cell in enumerate(row))
-        )
-        for row in table.rows
-    ]
-    drawn = element(
-        "table",
-        element("caption", table.title),
-        element("thead", element("tr", *head)),
-        element("tbody", *rows),
-    )
-    notes = [element("p", note, class_="note") for note in table.notes]
-    return element("div", drawn, *notes, class_="table")
-
-
-def _is_text(table: Table, index: int) -> bool:
-    """Whether a column holds words rather than numbers: the first one does."""
-    return index == 0 or any(
-        row[index] and not _is_number(row[index]) for row in table.rows if index < len(row)
-    )
-
-
-def _is_number(cell: str) -> bool:
-    bare = cell.removesuffix(" %").lstrip("+-").replace(".", "", 1)
-    return bare.isdecimal() or cell in ("-", "unavailable")
-
-
-def _cell_class(words: bool) -> str | None:
-    return None if words else "number"
-
-
-def _figure(caption: str, chart: Markup) -> Markup:
-    return element("figure", element("figcaption", caption), chart)
+    return [element("div", *(table_markup(table) for table in tables), class_="tables")]
