@@ -199,7 +199,10 @@ class Launcher:
         watch: ResourceWatch | None = None,
     ) -> None:
         before = engine.progress()
-        requests = requests_of(self._profile, prompts, batch=batch, output_tokens=output_tokens)
+        spoilt = self._faults.spoilt_share if phase == "measured" else 0.0
+        requests = requests_of(
+            self._profile, prompts, batch=batch, output_tokens=output_tokens, spoilt_share=spoilt
+        )
         expected = output_tokens * len(requests)
         handles: list[RequestHandle] = []
         for request, prompt in zip(requests, prompts, strict=True):

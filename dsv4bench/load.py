@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -10,6 +11,9 @@ from dsv4bench.errors import UsageError
 from dsv4bench.model.config import ModelConfig
 from dsv4bench.model.tokenizer import Tokenizer
 from dsv4bench.profile import Profile
+from dsv4bench.worker.task_args import NO_OVERRIDE, SPOILT
+
+_GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,23 @@ def prompts_of(profile: Profile, config: ModelConfig) -> list[Prompt]:
     ]
 
 
-def requests_of(profile: Profile, prompts: list[Prompt], *, batch: str, output_tokens: int) -> list[Request]:
-    """The requests of one batch; `batch` begins their ids."""
+def requests_of(
+    profile: Profile, prompts: list[Prompt], *, batch: str, output_tokens: int, spoilt_share: float = 0.0
+) -> list[Request]:
+    """The requests of one batch; `batch` begins their ids. `spoilt_share` of their drafts are made wrong."""
     load = profile.load
+    drafts = spoilt_drafts(spoilt_share, profile.engine.max_model_len) if spoilt_share else None
     sampling = Sampling(load.temperature, load.top_k, load.top_p, load.seed)
     return [
-        Request(f"{batch}-{index}", prompt.token_ids, output_tokens, load.ignore_eos, sampling)
+        Request(f"{batch}-{index}", prompt.token_ids, output_tokens, load.ignore_eos, sampling, drafts)
         for index, prompt in enumerate(prompts)
     ]
+
+
+def spoilt_drafts(share: float, positions: int) -> list[int]:
+    """Which positions of a request get a wrong draft, as its `injected_drafts`: always the same ones.
+
+    They follow the golden ratio, so that of every second, third, ... position as large a share is spoilt: an accepted
+    draft leaves a position out.
+    """
+    return [SPOILT if position * _GOLDEN % 1 < share else NO_OVERRIDE for position in range(positions)]

@@ -41,8 +41,9 @@ def run(
             "--fault",
             metavar="rank=R,step=N,kind=KIND",
             help="For developers: make a rank fail at a decode step of the measured batch; may be repeated. "
-            "KIND: kill, hang, raise, slow:20ms, drop-strace or torn-strace. rank=rotate,kind=slow:20ms: the slow rank "
-            "changes with every step. kind=serialise: the engine keeps one step in flight, whatever its depth.",
+            "KIND: kill, hang, raise, slow:20ms, slow:10%, drop-strace or torn-strace. rank=rotate,kind=slow:20ms: the "
+            "slow rank changes with every step. kind=serialise: the engine keeps one step in flight, whatever its depth. "
+            "kind=spoil-drafts:0.5: half of the drafts are wrong.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON document.")] = False,
@@ -61,7 +62,9 @@ def run(
         overrides += ['trace.sa_profile="off"', "trace.strace=false"]
     resolved = load_profile(profile, overrides)
     engine = resolved.engine
-    check_faults(injected, ranks=engine.ranks, depth=engine.depth, strace=resolved.trace.strace)
+    check_faults(
+        injected, ranks=engine.ranks, depth=engine.depth, mtp=engine.mtp, strace=resolved.trace.strace
+    )
     _run(resolved, out, injected, as_json=json)
 
 

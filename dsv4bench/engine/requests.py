@@ -35,7 +35,7 @@ class Request:
     """One generation request; `max_tokens` counts output tokens.
 
     `injected_drafts` is a developer hook: entry p, where it is not negative, replaces the drafter's token for
-    position p (prompt included).
+    position p (prompt included); -2 replaces it by another token than the drafter's own, -1 leaves it.
     """
 
     request_id: str

@@ -1,6 +1,6 @@
 """Injecting faults: the engine's side picks the dispatch, the rank's side suffers it (docs/faults.md).
 
-`serialise` is the device lane's own: it asks the plan.
+`serialise` is the device lane's own: it asks the plan. `spoil-drafts` travels with the requests.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ class FaultPlan:
     def serialises(self) -> bool:
         """Whether the device lane is to wait for each dispatch before it submits the next."""
         return self._step is not None and any(fault.kind == "serialise" for fault in self._faults)
+
+    @property
+    def spoilt_share(self) -> float:
+        """Share of the drafts that are to be wrong."""
+        return max((fault.share for fault in self._faults if fault.kind == "spoil-drafts"), default=0.0)
 
     def take(
         self, dispatch_id: int, slot_id: int, generation: int, *, ranks: int
@@ -81,11 +86,15 @@ def enter_runner(faults: Sequence[Fault]) -> None:
             raise RuntimeError(f"injected fault: {fault}")
 
 
-def leave_runner(faults: Sequence[Fault]) -> None:
-    """Prolong a slow rank's runner, behind its last exchange: earlier, every other rank would take as long."""
+def leave_runner(faults: Sequence[Fault], start_ns: int) -> None:
+    """Prolong a slow rank's runner, behind its last exchange: earlier, every other rank would take as long.
+
+    `start_ns` is when the runner began, on the clock of `time.perf_counter_ns`.
+    """
     for fault in faults:
         if fault.kind == "slow":
-            time.sleep(fault.delay_ns / 1e9)
+            own_ns = time.perf_counter_ns() - start_ns
+            time.sleep((fault.delay_ns + fault.share * own_ns) / 1e9)
 
 
 def emitter_for(faults: Sequence[Fault], emitter: StraceEmitter) -> StraceEmitter:

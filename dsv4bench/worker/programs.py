@@ -24,8 +24,8 @@ from dsv4bench.worker.rank import RankContext, Validation
 from dsv4bench.worker.row_checks import ProgramChecks, RowLimits
 from dsv4bench.worker.sampling import choose
 from dsv4bench.worker.task_args import (
-    NO_OVERRIDE,
     PREFILL_TILE,
+    SPOILT,
     TAIL_PLACEHOLDER,
     ArgumentReader,
     DecodeArgs,
@@ -224,7 +224,7 @@ class DeepSeekPrograms:
             drafted = positions + 2 + step
             logits = self._model.mtp_logits(streams).unsqueeze(1)
             own = choose(logits, drafted.unsqueeze(1), sampling).squeeze(1)
-            drafts.append(_override(state, slots, drafted, own))
+            drafts.append(_override(state, slots, drafted, own, self._vocab))
         return torch.stack(drafts, dim=1)
 
     def _common(
@@ -286,7 +286,9 @@ def _tiles(count: int) -> list[slice]:
     return [slice(tile * PREFILL_TILE, (tile + 1) * PREFILL_TILE) for tile in range(count)]
 
 
-def _override(state: DeviceState[Tensor], slots: Tensor, positions: Tensor, drafts: Tensor) -> Tensor:
-    """Replace drafts by the tokens injected for their positions, where there are any."""
+def _override(
+    state: DeviceState[Tensor], slots: Tensor, positions: Tensor, drafts: Tensor, vocab: int
+) -> Tensor:
+    """Replace drafts by the tokens injected for their positions, where there are any, and spoil those marked so."""
     injected = state.draft_override[slots, positions].long()
-    return torch.where(injected == NO_OVERRIDE, drafts, injected)
+    return torch.where(injected >= 0, injected, (drafts + (injected == SPOILT)) % vocab)

@@ -181,7 +181,7 @@ class RankProcess:
         with torch.inference_mode():
             enter_runner(dispatch.faults)
             validation = frame.function(*arguments)
-            leave_runner(dispatch.faults)
+            leave_runner(dispatch.faults, runner_start)
         runner_end = clock()
         validate_start = clock()
         if validation is not None:

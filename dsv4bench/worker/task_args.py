@@ -17,6 +17,8 @@ PREFILL_TILE = 128
 
 NO_OVERRIDE = -1
 """Entry of `DeviceState.draft_override` that leaves the drafter's own token."""
+SPOILT = -2
+"""Entry of `DeviceState.draft_override` that makes it another token than the drafter's own."""
 
 TAIL_PLACEHOLDER = -1
 """Entry of `MtpPrefillArgs.next_token_ids` that stands for the request's tail token, known on the device alone."""
@@ -145,7 +147,7 @@ class DeviceState(Generic[T]):
     prefill_hidden: T
     """float32 [slots, 128, hc_mult, hidden]: X_p of the last 128 prompt positions at row p % 128"""
     draft_override: T
-    """int32 [slots, positions]: a token to use as the draft for a position, or NO_OVERRIDE"""
+    """int32 [slots, positions]: a token to use as the draft for a position, NO_OVERRIDE or SPOILT"""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ import pytest
 
 from dsv4bench.errors import UsageError
 from dsv4bench.faults import Fault, check_faults, parse_fault
-from dsv4bench.worker.fault_injection import FaultPlan, TearingEmitter, emitter_for
+from dsv4bench.load import spoilt_drafts
+from dsv4bench.worker import fault_injection
+from dsv4bench.worker.fault_injection import FaultPlan, TearingEmitter, emitter_for, leave_runner
 
 
 @pytest.mark.parametrize(
@@ -22,6 +24,10 @@ from dsv4bench.worker.fault_injection import FaultPlan, TearingEmitter, emitter_
         ("rank=1,kind=slow:250us", Fault(1, "slow", None, 250_000)),
         ("kind=slow:2s,rank=rotate", Fault("rotate", "slow", None, 2_000_000_000)),
         ("kind=serialise", Fault(None, "serialise")),
+        ("rank=1,kind=slow:10%", Fault(1, "slow", None, 0, 0.1)),
+        ("rank=rotate,kind=slow:2.5%", Fault("rotate", "slow", None, 0, 0.025)),
+        ("kind=spoil-drafts:0.25", Fault(None, "spoil-drafts", share=0.25)),
+        ("kind=spoil-drafts:1", Fault(None, "spoil-drafts", share=1.0)),
     ],
 )
 def test_a_fault_is_read_and_written(text: str, fault: Fault) -> None:
@@ -45,8 +51,13 @@ def test_a_fault_is_read_and_written(text: str, fault: Fault) -> None:
         ("rank=1,step=x,kind=kill", r"step = 'x': expected a whole number of at least 0"),
         ("rank=1,step=1,kind=kil", r"unknown kind 'kil' \(did you mean 'kill'\?\); known: kill, hang, raise, slow"),
         ("rank=1,step=1,kind=kill:5ms", r"kill takes no duration; only slow does, as in kind=slow:20ms"),
-        ("rank=1,kind=slow", r"slow needs a duration above 0 in us, ms or s, as in kind=slow:20ms; got ''"),
+        ("rank=1,kind=slow", r"slow needs a duration above 0 in us, ms or s, as in kind=slow:20ms, .*; got ''"),
         ("rank=1,kind=slow:0ms", r"got '0ms'"),
+        ("rank=1,kind=slow:0%", r"or a share of the runner's own time, as in kind=slow:10%; got '0%'"),
+        ("kind=spoil-drafts", r"needs a share of the drafts, above 0 and at most 1, .*; got ''"),
+        ("kind=spoil-drafts:0.0", r"got '0.0'"),
+        ("kind=spoil-drafts:1.5", r"got '1.5'"),
+        ("rank=1,kind=spoil-drafts:0.5", r"spoil-drafts takes no rank: .*; write kind=spoil-drafts:0.5"),
         ("rank=1,kind=slow:20", r"got '20'"),
         ("rank=rotate,step=1,kind=kill", r"rank=rotate .* goes with slow alone, without a step; got kill"),
         ("rank=rotate,step=1,kind=slow:1ms", r"got step; write for example rank=rotate,kind=slow:20ms"),
@@ -63,19 +74,25 @@ def test_what_is_wrong_is_quoted_and_explained(text: str, message: str) -> None:
 
 
 def test_a_fault_needs_its_rank_its_depth_and_the_records_it_spoils() -> None:
-    check_faults([Fault(3, "kill", 1), Fault(0, "drop-strace", 1)], ranks=4, depth=2, strace=True)
-    check_faults([Fault(0, "slow", None, 1)], ranks=1, depth=1, strace=False)
-    check_faults([Fault("rotate", "slow", None, 1), Fault(None, "serialise")], ranks=2, depth=2, strace=False)
+    check_faults([Fault(3, "kill", 1), Fault(0, "drop-strace", 1)], ranks=4, depth=2, mtp=1, strace=True)
+    check_faults([Fault(0, "slow", None, 1)], ranks=1, depth=1, mtp=1, strace=False)
+    check_faults(
+        [Fault("rotate", "slow", None, 1), Fault(None, "serialise")], ranks=2, depth=2, mtp=1, strace=False
+    )
     with pytest.raises(UsageError, match=r"'rank=4,step=1,kind=kill': this run has ranks 0\.\.3, no rank 4"):
-        check_faults([Fault(4, "kill", 1)], ranks=4, depth=2, strace=True)
+        check_faults([Fault(4, "kill", 1)], ranks=4, depth=2, mtp=1, strace=True)
     with pytest.raises(UsageError, match="no STRACE records are written in this run; leave out --no-trace"):
-        check_faults([Fault(0, "torn-strace", 1)], ranks=4, depth=2, strace=False)
+        check_faults([Fault(0, "torn-strace", 1)], ranks=4, depth=2, mtp=1, strace=False)
+    with pytest.raises(
+        UsageError, match=r"'kind=spoil-drafts:0.5': this run drafts nothing; use engine.mtp=1"
+    ):
+        check_faults([Fault(None, "spoil-drafts", share=0.5)], ranks=4, depth=2, mtp=0, strace=True)
     with pytest.raises(UsageError, match="this run has one rank, so that none can take turns"):
-        check_faults([Fault("rotate", "slow", None, 1)], ranks=1, depth=2, strace=True)
+        check_faults([Fault("rotate", "slow", None, 1)], ranks=1, depth=2, mtp=1, strace=True)
     with pytest.raises(
         UsageError, match=r"'kind=serialise': this run has one step in flight at a time; use engine\.depth=2"
     ):
-        check_faults([Fault(None, "serialise")], ranks=4, depth=1, strace=True)
+        check_faults([Fault(None, "serialise")], ranks=4, depth=1, mtp=1, strace=True)
 
 
 def test_steps_are_counted_behind_the_first_prefill() -> None:
@@ -124,6 +141,29 @@ def test_a_serialised_engine_is_no_fault_of_a_rank_and_begins_with_the_measured_
     assert plan.take(3, 1, 5, ranks=2) == ((), ())
     assert plan.describe() == ["kind=serialise (from dispatch 3 on)"]
     assert not FaultPlan([Fault(0, "slow", None, 1)]).serialises
+
+
+def test_drafts_are_spoilt_evenly_whatever_the_stride_and_always_at_the_same_positions() -> None:
+    assert FaultPlan([Fault(None, "spoil-drafts", share=0.25), Fault(0, "kill", 1)]).spoilt_share == 0.25
+    assert FaultPlan([Fault(0, "kill", 1)]).spoilt_share == 0
+    drafts = spoilt_drafts(0.25, 1200)
+    assert set(drafts) == {-1, -2}
+    for stride in (1, 2, 3):
+        taken = drafts[::stride]
+        assert taken.count(-2) == pytest.approx(len(taken) / 4, abs=3)
+    assert spoilt_drafts(0.25, 100) == drafts[:100]
+    assert spoilt_drafts(1.0, 10) == [-2] * 10
+
+
+def test_a_slow_runner_takes_a_share_of_its_own_time_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(fault_injection.time, "sleep", slept.append)
+    monkeypatch.setattr(fault_injection.time, "perf_counter_ns", lambda: 45_000_000)
+    leave_runner(
+        [Fault(0, "slow", share=0.1), Fault(0, "slow", None, 2_000_000), Fault(0, "drop-strace", 1)],
+        5_000_000,
+    )
+    assert slept == [pytest.approx(0.004), pytest.approx(0.002)]
 
 
 def test_a_torn_root_is_cut_and_glued_to_what_follows() -> None:

@@ -68,7 +68,6 @@ def test_processes_that_the_run_did_not_count_are_never_a_negative_share() -> No
             [Conditions("a", 2, load=0.9), Conditions("b", 2, load=5.0)],
             [],
         ),  # later on it is the runs' own load
-        ([Conditions("a", 2, load=1.1)], ["the machine was busy before a: load average 1.10 on 2 cores"]),
         (
             [Conditions("a", others=0.09), Conditions("b", others=0.3), Conditions("c", others=0.2)],
             ["other processes used up to 30% of the cores (b; more than 10% in 2 of 3 runs)"],
