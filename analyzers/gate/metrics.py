@@ -209,14 +209,10 @@ def metric(name: str) -> Metric:
     throughput, acceptance, tokens per second and their kin. A tag in brackets at its end (`tpot_ms[bs=32]`) is part
     of the name alone.
     """
-    base, tag = split_tag(name)
-    known = canonical(name)
-    if known in _REGISTRY:
-        meaning = _REGISTRY[known][0]
-        return Metric(name, meaning.unit, meaning.higher_is_better, meaning.title if name == known else "")
+    base, _ = split_tag(name)
     if (stem := base_in_registry(base)) is not None:
         meaning = _REGISTRY[stem][0]
-        return Metric(name, meaning.unit, meaning.higher_is_better, f"{meaning.title} {tag}".strip())
+        return Metric(name, meaning.unit, meaning.higher_is_better, meaning.title)
     if is_path(name):
         return Metric(name, _path_unit(name), _is_better_high(name))
     unit = next((unit for suffix, unit in _UNITS if base.endswith(suffix)), "")

@@ -57,21 +57,25 @@ def read_samples(paths: Sequence[Path], names: Iterable[str] = ()) -> Samples:
             runs += _runs_in(path)
     if runs:
         parts.append(_samples_of([_read_run(run, wanted) for run in _distinct(runs)]))
-    joined = _join(parts)
+    joined = join_samples(parts)
     return msgspec.structs.replace(joined, source=", ".join(str(path) for path in paths))
 
 
-def samples_of_runs(directories: Sequence[Path], names: Iterable[str] = ()) -> Samples:
+def samples_of_runs(
+    directories: Sequence[Path], names: Iterable[str] = (), *, conditions: bool = True
+) -> Samples:
     """The samples of run directories, one value a run, in their order; `names` as in `read_samples`.
 
-    A run that failed stays, with no values, and is named in `failed`.
+    A run that failed stays, with no values, and is named in `failed`. Without `conditions`, what moved on the machine
+    is left to a caller who watched it.
 
     Raises:
         UnusableInputError: no directory is given, or one is no run directory.
         NotComparableError: the runs differ in configuration or machine.
     """
     wanted = list(names)
-    samples = _samples_of([_read_run(directory, wanted) for directory in _distinct(directories)])
+    runs = [_read_run(directory, wanted) for directory in _distinct(directories)]
+    samples = _samples_of(runs, conditions=conditions)
     return msgspec.structs.replace(samples, source=", ".join(str(path) for path in directories))
 
 
@@ -168,12 +172,13 @@ def _problem(report: Report) -> str | None:
     return None if report.has_data else "nothing was measured"
 
 
-def _samples_of(runs: Sequence[_Run]) -> Samples:
+def _samples_of(runs: Sequence[_Run], *, conditions: bool = True) -> Samples:
     if not runs:
         raise UnusableInputError("no runs: name at least one run directory")
     parts = [_of_one(run) for run in runs]
-    joined = _join(parts)
-    return msgspec.structs.replace(joined, warnings=[*joined.warnings, *_conditions(runs)])
+    joined = join_samples(parts)
+    warnings = [*joined.warnings, *(_conditions(runs) if conditions else [])]
+    return msgspec.structs.replace(joined, warnings=warnings)
 
 
 def _of_one(run: _Run) -> Samples:
@@ -204,8 +209,12 @@ def _conditions(runs: Sequence[_Run]) -> list[str]:
     return warnings
 
 
-def _join(parts: Sequence[Samples]) -> Samples:
-    """All parts as one side. Raises NotComparableError where they are not of one configuration and machine."""
+def join_samples(parts: Sequence[Samples]) -> Samples:
+    """All parts, at least one, as one side.
+
+    Raises:
+        NotComparableError: they are not of one configuration and machine.
+    """
     first = parts[0]
     metrics: dict[str, list[float | None]] = {}
     for part in parts:

@@ -6,7 +6,7 @@ It fails closed: whatever keeps a metric from being judged is a verdict of its o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import msgspec
@@ -35,7 +35,7 @@ from analyzers.gate.statistics import (
     ratio_interval,
     smallest_p_value,
 )
-from analyzers.gate.wording import amount, change, p_text, percent
+from analyzers.gate.wording import amount, change, count, p_text, percent
 
 WORST_FIRST: tuple[Verdict, ...] = ("FAIL", "NOT-COMPARABLE", "NO-DATA", "UNDECIDED", "PASS")
 
@@ -81,8 +81,8 @@ def judge(
     found = differences(base, head) if base is not None else []
     new = [pair.name for pair in pairs if base is not None and pair.asked and pair.base is None]
     problem = _problem(base, head, policy, pairs, found, stored=stored)
-    if policy.allow_new:
-        pairs = [pair for pair in pairs if pair.name not in new or pair.asked is None or pair.asked.limit]
+    if base is None or policy.allow_new:
+        pairs = _without_change(pairs, listed=new if base is not None else [pair.name for pair in pairs])
     judge_one = _Judge(policy, base is not None, stored, problem, pairs)
     results = [judge_one(pair) for pair in pairs]
     verdict = _worst([*(result.verdict for result in results if result.judged), *_verdicts(problem)])
@@ -124,6 +124,18 @@ def _worse_by(ratio: float, higher_is_better: bool) -> float:
 def _worst(verdicts: Sequence[Verdict]) -> Verdict:
     """The worst one; nothing judged is nothing passed."""
     return min(verdicts, key=WORST_FIRST.index, default="NOT-COMPARABLE")
+
+
+def _without_change(pairs: Sequence[Pair], listed: Sequence[str]) -> list[Pair]:
+    """Of the metrics in `listed`, which have no baseline, only the absolute limits are judged."""
+    kept = []
+    for pair in pairs:
+        if pair.name not in listed or pair.asked is None:
+            kept.append(pair)
+        elif pair.asked.limit is not None:
+            asked = msgspec.structs.replace(pair.asked, max_regression=None)
+            kept.append(replace(pair, asked=asked))
+    return kept
 
 
 def _verdicts(problem: _Problem | None) -> list[Verdict]:
@@ -217,7 +229,9 @@ class _Judge:
         self._has_base = has_base
         self._stored = stored
         self._problem = problem
-        self._tests = {pair.key: test for pair in pairs if (test := _test(pair)) is not None}
+        # A ratio of what cannot be compared would be taken for one.
+        tested = pairs if problem is None else ()
+        self._tests = {pair.key: test for pair in tested if (test := _test(pair)) is not None}
         counted = [
             pair.key
             for pair in pairs
@@ -335,7 +349,7 @@ class _Judge:
         if beyond and p_value < policy.stage_one_p and self._stored:
             more = more_runs(min(result.head_runs, result.base_runs), p_value, policy.fail_p)
             return "UNDECIDED", (
-                f"{found}, {bound}; {p_text(p_value)} is suspicious: {more} more run{'s' * (more > 1)} a side decide"
+                f"{found}, {bound}; {p_text(p_value)} is suspicious: {count(more, 'more run')} a side decide"
             )
         if beyond:
             return "PASS", f"{found}, {bound}, but that is within the noise: {p_text(p_value)}"
@@ -384,7 +398,7 @@ def _notes(base: list[float], head: list[float]) -> list[str]:
 def _ends(result: MetricResult) -> str:
     interval = result.head_interval
     if interval is None or interval.low is None or interval.high is None:
-        return f" ({result.head_runs} run{'s' * (result.head_runs != 1)}: too few for an interval)"
+        return f" ({count(result.head_runs, 'run')}: too few for an interval)"
     return f" ({percent(interval.confidence)} interval {interval.low:.4g} to {interval.high:.4g})"
 
 
@@ -396,15 +410,9 @@ def _headline(
     decisive = [result for result in results if result.judged and result.verdict == verdict]
     if not decisive:
         return "nothing was judged"
-    more = len(decisive) - 1
-    verb = "passes" if verdict == "PASS" else "fails"
-    rest = {"PASS": f"; {more} more pass", "FAIL": f"; {more} more fail"}.get(
-        verdict, f"; {more} more like it"
-    )
     because = f"; cause: {' and '.join(causes)}" if causes and verdict in ("FAIL", "UNDECIDED") else ""
-    if more == 1:
-        rest = rest.removesuffix("fail").removesuffix("pass") + verb if verdict in ("PASS", "FAIL") else rest
-    return decisive[0].reason + because + (rest if more else "")
+    more = f" (and {count(len(decisive) - 1, 'more metric')})" if len(decisive) > 1 else ""
+    return decisive[0].reason + because + more
 
 
 def _warnings(

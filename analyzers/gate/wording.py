@@ -24,13 +24,20 @@ def p_text(p_value: float) -> str:
 
 
 def change(result: MetricResult) -> str:
-    """`tpot +6.2 % (9.95 -> 10.6 ms)`: how the head's metric differs from the base's, and which way that is."""
+    """`tpot is 6.2 % worse (9.95 -> 10.6 ms)`: how the head's metric differs from the base's, and which way that is."""
     if result.ratio is None or result.base_median is None or result.head_median is None:
         return result.name
-    moved = result.ratio - 1
-    shown = percent(moved, signed=True)
-    word = ""
-    if shown != percent(0.0):
-        word = " worse" if (moved < 0) == result.higher_is_better else " better"
-    ends = f"{result.base_median:.4g} -> {amount(result.head_median, result.unit)}"
-    return f"{result.name} {shown}{word} ({ends})"
+    moved = percent(abs(result.ratio - 1))
+    word = "worse" if (result.ratio < 1) == result.higher_is_better else "better"
+    how = "unchanged" if moved == percent(0.0) else f"{moved} {word}"
+    return f"{result.name} is {how} ({result.base_median:.4g} -> {amount(result.head_median, result.unit)})"
+
+
+def count(number: int, what: str) -> str:
+    """`1 run`, `3 runs`."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def label(result: MetricResult) -> str:
+    """What a table calls a metric: its title, and its name."""
+    return f"{result.title} ({result.name})" if result.title else result.name

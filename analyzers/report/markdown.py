@@ -12,9 +12,9 @@ def render_markdown(report: Report, tables: Sequence[Table], title: str) -> str:
     """A heading, the findings, then every table with its notes."""
     lines = [f"# {title}", ""]
     for finding in report.findings:
-        parts = [f"- **{finding.severity}**: {_text(finding.title)}: {_text(finding.evidence)}"]
+        parts = [f"- **{finding.severity}**: {escape(finding.title)}: {escape(finding.evidence)}"]
         if finding.advice:
-            parts.append(f"  _{_text(finding.advice)}_")
+            parts.append(f"  _{escape(finding.advice)}_")
         lines += parts
     if report.findings:
         lines.append("")
@@ -30,10 +30,10 @@ def render_table(table: Table) -> str:
 
 def _table(table: Table) -> list[str]:
     alignment = ["---", *("---:" for _ in table.columns[1:])]
-    lines = [f"## {_text(table.title)}", "", _row(table.columns), _row(alignment)]
-    lines += [_row([_text(cell) for cell in row]) for row in table.rows]
+    lines = [f"## {escape(table.title)}", "", _row(table.columns), _row(alignment)]
+    lines += [_row([escape(cell) for cell in row]) for row in table.rows]
     lines.append("")
-    lines += [f"{_text(note)}  " for note in table.notes]
+    lines += [f"{escape(note)}  " for note in table.notes]
     return [*lines, ""] if table.notes else lines
 
 
@@ -41,7 +41,7 @@ def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _text(text: str) -> str:
+def escape(text: str) -> str:
     """Names come from foreign files: nothing in them is markup or leaves its line."""
     printable = "".join(character if character.isprintable() else "\ufffd" for character in text)
     for character in "\\|<*_`[":

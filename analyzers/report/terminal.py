@@ -29,16 +29,16 @@ def render_terminal(report: Report, tables: Sequence[Table], console: Console) -
 def _print_finding(finding: Finding, console: Console) -> None:
     line = Text()
     line.append(f"{finding.severity}: ", style=_STYLES[finding.severity])
-    line.append(_printable(finding.title))
+    line.append(printable(finding.title))
     _print_line(line, console)
     details = [finding.evidence, *([finding.advice] if finding.advice else [])]
     for detail in details:
-        _print_detail(Text(_printable(detail), style="dim"), console)
+        _print_detail(Text(printable(detail), style="dim"), console)
 
 
 def print_table(table: Table, console: Console) -> None:
     """Print one table with its notes."""
-    console.print(Text(_printable(table.title), style="bold"))
+    console.print(Text(printable(table.title), style="bold"))
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     drawn.add_column(table.columns[0], overflow="fold")
     textual = [_is_text(table, index) for index in range(len(table.columns))]
@@ -47,10 +47,10 @@ def print_table(table: Table, console: Console) -> None:
             column, justify="left" if textual[index] else "right", overflow="fold", no_wrap=not textual[index]
         )
     for row in table.rows:
-        drawn.add_row(*(Text(_printable(cell)) for cell in row))
+        drawn.add_row(*(Text(printable(cell)) for cell in row))
     console.print(drawn)
     for note in table.notes:
-        _print_line(Text(_printable(note), style="dim"), console)
+        _print_line(Text(printable(note), style="dim"), console)
     console.print()
 
 
@@ -72,6 +72,6 @@ def _is_text(table: Table, index: int) -> bool:
     return any(" " in row[index] and not row[index].endswith("%") for row in table.rows if index < len(row))
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Names come from foreign files: no control character of theirs reaches the terminal."""
     return "".join(character if character.isprintable() else "\ufffd" for character in text)

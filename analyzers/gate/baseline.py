@@ -1,0 +1,81 @@
+"""Baselines: the samples of runs in a file that can be committed beside the code (docs/gating.md, Baselines)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from analyzers.errors import NoDataError, UnusableInputError
+from analyzers.gate.comparability import said, short_machine
+from analyzers.gate.metrics import metric
+from analyzers.gate.model import Samples
+from analyzers.gate.pairing import values_of
+from analyzers.gate.samples import read_samples, write_samples
+from analyzers.gate.wording import amount, count
+from analyzers.report.text import UNAVAILABLE, Table
+from analyzers.statistics import percentile
+
+DIRECTORY = Path("baselines")
+"""Where a baseline that is given by name alone lies, below the working directory."""
+
+
+def baseline_path(name_or_file: str) -> Path:
+    """The file of a baseline: a path as it stands, or `baselines/<name>.json` for a plain name."""
+    path = Path(name_or_file)
+    if path.suffix == ".json" or len(path.parts) > 1 or path.exists():
+        return path
+    return DIRECTORY / f"{name_or_file}.json"
+
+
+def save_baseline(
+    name_or_file: str, runs: Sequence[Path], names: Iterable[str] = (), *, replace: bool = False
+) -> tuple[Path, Samples]:
+    """Write the samples of `runs` as a baseline, with the time and the revision; returns where, and what.
+
+    Raises:
+        UnusableInputError: a run cannot be read, or the file exists and `replace` is not given, or cannot be written.
+        NotComparableError: the runs differ in configuration or machine.
+        NoDataError: a run failed: a baseline of the others would hide it.
+    """
+    path = baseline_path(name_or_file)
+    if path.exists() and not replace:
+        raise UnusableInputError(f"{path}: exists; name another baseline, or replace it with --replace")
+    samples = read_samples(runs, names)
+    if samples.failed:
+        raise NoDataError(f"not saved: a run failed: {samples.failed[0]}; name the good runs alone")
+    if not any(values_of(values) for values in samples.metrics.values()):
+        raise NoDataError("not saved: the runs have no value of any metric")
+    samples = msgspec.structs.replace(samples, saved=datetime.now(UTC).isoformat(timespec="seconds"))
+    write_samples(path, samples)
+    return path, samples
+
+
+def baseline_tables(samples: Samples) -> list[Table]:
+    """A baseline for people: where it is from, its configuration, and every metric it has values of."""
+    origin = [
+        ["file", samples.source or UNAVAILABLE],
+        ["saved", samples.saved or UNAVAILABLE],
+        ["revision", samples.revision or UNAVAILABLE],
+        ["machine", short_machine(samples.machine)],
+        ["runs", str(max((len(values) for values in samples.metrics.values()), default=0))],
+    ]
+    tables = [Table("Baseline", ["", "value"], origin, samples.warnings)]
+    if samples.config:
+        rows = [[key, said(samples.config, key)] for key in samples.config]
+        tables.append(Table("Configuration", ["key", "value"], rows))
+    rows = [
+        _metric_row(name, values) for name, kept in samples.metrics.items() if (values := values_of(kept))
+    ]
+    missing = len(samples.metrics) - len(rows)
+    notes = [f"without a value: {count(missing, 'metric')}"] if missing else []
+    tables.append(Table("Metrics", ["metric", "runs", "median", "least", "most"], rows, notes))
+    return tables
+
+
+def _metric_row(name: str, values: Sequence[float]) -> list[str]:
+    unit = metric(name).unit
+    figures = [percentile(values, 50), min(values), max(values)]
+    return [name, str(len(values)), *(amount(figure, unit) for figure in figures)]

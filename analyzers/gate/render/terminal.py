@@ -1,0 +1,40 @@
+"""The verdict on a terminal, through rich; plain text when the output is no terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from analyzers.gate.model import GateResult, Verdict
+from analyzers.gate.render.tables import facts, metrics_table
+from analyzers.report.terminal import print_table, printable
+
+_STYLES: dict[Verdict, str] = {
+    "PASS": "bold green",
+    "FAIL": "bold red",
+    "NOT-COMPARABLE": "bold red",
+    "NO-DATA": "bold red",
+    "UNDECIDED": "bold yellow",
+}
+
+
+def render_terminal(result: GateResult, console: Console) -> None:
+    """Print the verdict with its cause, the table of metrics, facts, and warnings."""
+    line = Text()
+    line.append(result.verdict, style=_STYLES[result.verdict])
+    line.append(f": {printable(result.headline)}")
+    _print(line, console)
+    console.print()
+    if result.metrics:
+        print_table(metrics_table(result), console)
+    for fact in facts(result):
+        _print(Text(printable(fact), style="dim"), console)
+    for warning in result.warnings:
+        warned = Text("warning: ", style="yellow")
+        warned.append(printable(warning))
+        _print(warned, console)
+
+
+def _print(line: Text, console: Console) -> None:
+    """Wrapped for a terminal, one line for whoever searches the output of a pipe."""
+    console.print(line, soft_wrap=not console.is_terminal)
