@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from statistics import median
 
-from analyzers.findings.context import Measured, milliseconds
+from analyzers.findings.context import Measured, counted, milliseconds
 from analyzers.pipeline import PipelineResult
 from analyzers.readers.recording import Recording
 from analyzers.report.model import Finding, Report, Severity
@@ -36,14 +36,22 @@ def _requests(figures: RequestFigures) -> Iterable[Finding]:
     if figures.failed:
         severity: Severity = "error" if figures.failed == figures.requests else "warning"
         title = f"failed={figures.failed} of {figures.requests} {figures.phase} requests"
-        yield Finding("requests_failed", severity, title, "failed requests are in no latency")
+        yield Finding(
+            "requests_failed",
+            severity,
+            title,
+            "a request that failed is in no latency",
+            "read the error of each in the table of requests",
+        )
     mtp = figures.mtp
     if mtp is not None and mtp.impossible:
-        title = f"impossible MTP counts in {len(mtp.impossible)} requests: no acceptance rate is made of them"
+        title = f"impossible MTP counts in {counted(len(mtp.impossible), 'request')}: no acceptance rate is made of them"
         evidence = f"first: request {mtp.impossible[0]} accepted more drafts than were proposed"
         yield Finding("mtp_impossible", "error", title, evidence, "check for counter resets")
     if mtp is not None and mtp.identity_broken:
-        title = f"1 + steps + accepted differs from the tokens of {len(mtp.identity_broken)} requests"
+        title = (
+            f"1 + steps + accepted differs from the tokens of {counted(len(mtp.identity_broken), 'request')}"
+        )
         yield Finding("mtp_identity", "warning", title, f"first: request {mtp.identity_broken[0]}")
 
 
@@ -73,10 +81,10 @@ def _cold_steps(pipeline: PipelineResult) -> Iterable[Finding]:
     if not first:
         return
     cold, rest = median(latencies[:first]), median(latencies[first:])
-    if rest > 0 and cold >= COLD_START_RATIO * rest:
-        title = (
-            f"{pipeline.figures.callable}: the first {first} steady steps take {cold / rest:.0f}x the median"
-        )
+    # A step that is as slow later on has another reason.
+    if rest > 0 and cold >= COLD_START_RATIO * rest and cold > max(latencies[first:]):
+        take = "the first steady step takes" if first == 1 else f"the first {first} steady steps take"
+        title = f"{pipeline.figures.callable}: {take} {cold / rest:.0f}x the median"
         yield Finding(
             "cold_start",
             "warning",
@@ -96,19 +104,21 @@ def _resources(report: Report) -> Iterable[Finding]:
             evidence = f"{growth.first_rss_bytes / 2**20:.1f} to {growth.last_rss_bytes / 2**20:.1f} MiB"
             yield Finding("resource_growth", "warning", title, evidence, "see resources.jsonl for its course")
         for what, first, last in (
-            ("open file descriptors", growth.first_fds, growth.last_fds),
-            ("shared-memory regions", growth.first_shared_regions, growth.last_shared_regions),
+            ("open file descriptor", growth.first_fds, growth.last_fds),
+            ("shared-memory region", growth.first_shared_regions, growth.last_shared_regions),
         ):
             if last > first:
-                title = f"{growth.process}: {last - first} more {what} {during}"
-                yield Finding("resource_growth", "warning", title, f"{first} to {last}")
+                title = f"{growth.process}: {counted(last - first, f'more {what}')} {during}"
+                advice = "see resources.jsonl for its course, and look for what is opened at every step"
+                yield Finding("resource_growth", "warning", title, f"{first} to {last}", advice)
 
 
 def _mtp_accuracy(report: Report) -> Iterable[Finding]:
     accuracy = report.mtp_accuracy
     if accuracy is None:
         return
-    compared = f"{accuracy.requests} requests, {accuracy.tokens} tokens, engine.mtp = {accuracy.mtp} and 0"
+    sizes = f"{counted(accuracy.requests, 'request')}, {counted(accuracy.tokens, 'token')}"
+    compared = f"{sizes}, engine.mtp = {accuracy.mtp} and 0"
     difference = accuracy.first_difference
     if difference is None:
         yield Finding("mtp_accuracy", "info", "MTP on and off generate the same tokens", compared)
@@ -117,7 +127,9 @@ def _mtp_accuracy(report: Report) -> Iterable[Finding]:
         "the end" if token is None else f"token {token}"
         for token in (difference.with_mtp, difference.without_mtp)
     )
-    title = f"MTP changes the tokens of {accuracy.different_requests} of {accuracy.requests} requests"
+    title = (
+        f"MTP changes the tokens of {accuracy.different_requests} of {counted(accuracy.requests, 'request')}"
+    )
     evidence = f"first: {difference.request_id}, output position {difference.position}: {first} with MTP, {second} without"
     yield Finding(
         "mtp_accuracy", "error", title, evidence, "compare requests.jsonl with a run at engine.mtp=0"

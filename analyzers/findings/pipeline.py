@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from analyzers.bubbles import SCHEDULE_SPAN, StepTime, intervals, step_key
 from analyzers.callables import RUN, is_prefill
 from analyzers.endpoints import SpanReference
-from analyzers.findings.context import Measured, milliseconds
+from analyzers.findings.context import Measured, counted, milliseconds
 from analyzers.lifecycle import Step
 from analyzers.pipeline import PREPARE_SPAN, Pipeline
 from analyzers.report.model import Finding, FindingCode, Severity
@@ -24,32 +24,48 @@ RUNS_INSIDE = 0.8
 HOST_BOUND = 0.5
 """Share of the steps' time outside of the runners from which on the host sets the pace."""
 
-_CAUSE: dict[Serialiser, tuple[str, str]] = {
-    "submit runs": (
+
+class _Cause(NamedTuple):
+    """A serialiser in words: who waits, how that shows, what to do."""
+
+    who: str
+    how: str
+    advice: str
+
+
+_CAUSES: dict[Serialiser, _Cause] = {
+    "submit runs": _Cause(
+        "submit runs the step itself",
         "submit itself lasts as long as the run",
         "make submit return: a blocking call, or a reset of the windows before every dispatch, runs inside it",
     ),
-    "submit waits": (
+    "submit waits": _Cause(
+        "submit waits for the step ahead",
         "submit begins in time but returns only when the step ahead has completed",
         "keep the windows between dispatches (persistent windows, no reset), and a frame free for the next one",
     ),
-    "device lane": (
+    "device lane": _Cause(
+        "the device lane waits for the step ahead",
         "the step is prepared in time, but submitted only when the step ahead has completed",
         "look at what the device lane waits for between prepare and submit: a fence, a copy outside of the dispatch",
     ),
-    "prepare": (
+    "prepare": _Cause(
+        "prepare waits for the step ahead",
         "prepare begins in time but ends only when the step ahead has completed",
         "look at what prepare waits for: metadata or a block table that comes from the device",
     ),
-    "slot": (
+    "slot": _Cause(
+        "the slot is not free before the step ahead is done",
         "the step is scheduled in time, but prepared only when the step ahead has completed",
         "look for the slot it waits for: who holds it, and whether there are two",
     ),
-    "schedule": (
+    "schedule": _Cause(
+        "the scheduler waits for the step ahead",
         "the step is scheduled only when the step ahead has completed",
         "let the scheduler plan a step from what it knows before the tokens of the one ahead arrive",
     ),
-    "unknown": (
+    "unknown": _Cause(
+        "the trace does not say what waits",
         "the trace does not say what the step waits for before its submit",
         "record the prepare lane and the scheduler with step ids",
     ),
@@ -69,6 +85,7 @@ def _pipeline(pipeline: Pipeline, measured: Measured) -> Iterable[Finding]:
     collapsed = pipeline.state == "collapsed"
     code: FindingCode = "pipeline_collapsed" if collapsed else "pipeline"
     cadence = pipeline.cadence.p50
+    title = f"{pipeline.callable}: {pipeline.statement}"
     evidence = f"median cadence {milliseconds(cadence)}" if cadence is not None else "cadence unavailable"
     advice = ""
     figures = {
@@ -79,13 +96,13 @@ def _pipeline(pipeline: Pipeline, measured: Measured) -> Iterable[Finding]:
     serialised = serialisers(pipeline.callable, measured) if collapsed else {}
     if serialised:
         cause, pairs = max(serialised.items(), key=lambda entry: len(entry[1]))
-        text, advice = _CAUSE[cause]
-        evidence += f"; in {len(pairs)} of {pipeline.in_flight.pairs} steps {text}"
+        who, how, advice = _CAUSES[cause]
+        title += f"; {who}"
+        evidence += f"; in {len(pairs)} of {counted(pipeline.in_flight.pairs, 'step')} {how}"
         figures["serialised_by_this"] = len(pairs)
         before, step = pairs[0]
         spans = [before.wait.reference(), step.submit.reference()]
     severity: Severity = "warning" if collapsed else "info"
-    title = f"{pipeline.callable}: {pipeline.statement}"
     yield Finding(code, severity, title, evidence, advice, figures=figures, spans=spans)
 
 
@@ -131,7 +148,8 @@ def _pace(step_time: StepTime) -> Iterable[Finding]:
         return
     means = {entry.phase: entry.charged.mean or 0.0 for entry in step_time.phases}
     share = means.pop("runner", 0.0) / total
-    steps = f"{step_time.wall.n} {step_time.scope} steps of {milliseconds(total)} on average"
+    steady = "steady " if step_time.scope == "steady" else ""
+    steps = f"{counted(step_time.wall.n, f'{steady}step')} of {milliseconds(total)} on average"
     figures = {"runner_share": share, "steps": float(step_time.wall.n), "mean_wall_ns": total}
     largest = sorted(means, key=lambda phase: -means[phase])[:2]
     rest = ", ".join(f"{phase} {milliseconds(means[phase])}" for phase in largest if means[phase])
@@ -153,13 +171,16 @@ def _synchronous_fallback(measured: Measured) -> Iterable[Finding]:
         if fault.kind == "wait_before_submit_end" and _nested(fault.spans[0], fault.spans[1])
     ]
     if inside:
-        title = f"{inside[0].callable}: {len(inside)} steps fell back to blocking: their wait lies inside their submit"
+        whose = (
+            "its wait lies inside its submit" if len(inside) == 1 else "their waits lie inside their submits"
+        )
+        title = f"{inside[0].callable}: {counted(len(inside), 'step')} fell back to blocking: {whose}"
         yield Finding(
             "synchronous_fallback",
             "warning",
             title,
             inside[0].detail,
-            "look at why submit waited itself: they are in no latency",
+            "look at why submit waited itself; such steps are in no latency",
             figures={"steps": float(len(inside))},
             spans=inside[0].spans,
         )
@@ -171,9 +192,9 @@ def _synchronous_fallback(measured: Measured) -> Iterable[Finding]:
             yield Finding(
                 "synchronous_fallback",
                 "warning",
-                f"{name}: {blocking} steps ran blocking beside {submitted} that were submitted",
-                f"{blocking} spans {name}{RUN}",
-                "look at what makes a step run blocking: they are in no submit-to-completion",
+                f"{name}: {counted(blocking, 'step')} ran blocking beside {submitted} that were submitted",
+                f"{counted(blocking, 'span')} {name}{RUN}",
+                "look at what makes a step run blocking; such steps are in no submit-to-completion",
                 figures={"steps": float(blocking), "submitted": float(submitted)},
             )
 

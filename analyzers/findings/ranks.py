@@ -1,31 +1,28 @@
-"""Rounds across ranks: what is missing, who is late, by how much, and in which phase."""
+"""Rounds across ranks: what is missing, who is late, and what is unusual inside the runs."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
 
 from analyzers.callables import is_prefill
-from analyzers.findings.context import Measured, milliseconds
+from analyzers.findings.context import Measured, counted, milliseconds
+from analyzers.findings.lateness import lateness
 from analyzers.findings.outliers import MODIFIED_Z, modified_z
+from analyzers.findings.tails import long_tails
 from analyzers.report.model import Finding, Report, Severity
-from analyzers.rounds import RankRun, Round
-from analyzers.skew import Lateness, RankSkew
-
-STRAGGLER_P_VALUE = 0.01
-LATE_SHARE = 0.05
-"""Late ranks in this share of the rounds are a warning; a few are what any host does now and then."""
-
-ROTATING_SHARE = 0.1
-"""A runner-end skew from this share of the runner's duration on is worth saying who causes it."""
+from analyzers.rounds import Interval, RankRun, Round
+from analyzers.skew import RankSkew
 
 SAMPLES_NEEDED = 8
 """Fewer runs than this have no outliers and no typical gap."""
 
 BIND_RATIO = 10
 BIND_NS = 1_000_000
+EXPOSED_SHARE = 0.05
+"""Outliers of binds cost something when runners wait for them for this share of the time."""
+
 GAP_SHARE = 0.02
 """Gaps between phases that take less than this share of a run say nothing about the trace."""
 
@@ -35,18 +32,20 @@ def ranks(measured: Measured) -> Iterable[Finding]:
     yield from _rounds(measured.report, measured.matching.not_overlapping)
     for skew in _headline(measured.report.skew):
         rounds = [item for item in measured.matching.rounds if item.callable == skew.callable]
-        yield from _lateness(skew)
+        chosen = _in_scope(skew, rounds, measured)
+        yield from lateness(skew, [item for _, item in chosen], measured)
         if not is_prefill(skew.callable):
-            yield from _long_tails(skew, rounds)
-            chosen = _in_scope(skew, rounds, measured)
-            yield from _bind_outliers(skew, chosen)
-            yield from _record_gaps(skew, chosen)
+            yield from long_tails(skew, rounds)
+            # What is done once, in the first round, is no outlier.
+            usual = chosen if skew.scope == "steady" else chosen[1:]
+            yield from _bind_outliers(skew, usual, rounds)
+            yield from _record_gaps(skew, [item for _, item in usual])
 
 
 def _in_scope(skew: RankSkew, rounds: Sequence[Round], measured: Measured) -> list[tuple[int, Round]]:
-    """The rounds that the figures cover, by their index; without steady ones all but the first."""
+    """The rounds that the figures cover, with their index."""
     if skew.scope == "all":
-        return list(enumerate(rounds))[1:]
+        return list(enumerate(rounds))
     steady = {step.dispatch_id for result in measured.pipelines for step in result.steady_steps}
     return [
         (index, item)
@@ -69,7 +68,9 @@ def _rounds(report: Report, not_overlapping: int) -> Iterable[Finding]:
             first = entry.incomplete[0]
             lost = any(run.callable == entry.callable for run in report.lost_runs)
             severity: Severity = "warning" if lost or entry.matched_by == "order" else "info"
-            title = f"{entry.callable}: {len(entry.incomplete)} of {entry.rounds} rounds incomplete"
+            title = (
+                f"{entry.callable}: {len(entry.incomplete)} of {counted(entry.rounds, 'round')} incomplete"
+            )
             evidence = f"first: round {first.round} without rank {', '.join(map(str, first.missing_ranks))}"
             if severity == "info":
                 evidence += "; the edge of the recording cuts them"
@@ -84,161 +85,69 @@ def _headline(figures: list[RankSkew]) -> list[RankSkew]:
     return list(chosen.values())
 
 
-def _lateness(skew: RankSkew) -> Iterable[Finding]:
-    """Who is late: a rank, ranks in turn, and how often; a warning where that is common in decode."""
-    events = [*skew.late_starts, *skew.long_tails]
-    rounds = len({event.round for event in events})
-    common = rounds >= LATE_SHARE * skew.runner_start_skew.n and not is_prefill(skew.callable)
-    severity: Severity = "warning" if events and common else "info"
-    for lateness in (skew.last_to_end, skew.last_to_start):
-        yield from _straggler(skew, lateness, severity, any_late=bool(events))
-    if events:
-        title = (
-            f"{skew.callable} ({skew.scope} rounds): {len(skew.late_starts)} late starts, "
-            f"{len(skew.long_tails)} long tails of more than {milliseconds(skew.late_ns)}"
-        )
-        worst = max(events, key=lambda event: event.after_median_ns)
-        evidence = (
-            f"in {rounds} of {skew.runner_start_skew.n} rounds; "
-            f"worst: rank {worst.rank} in round {worst.round}, {milliseconds(worst.after_median_ns)} late"
-        )
-        figures = {
-            "late_starts": len(skew.late_starts),
-            "long_tails": len(skew.long_tails),
-            "rounds": rounds,
-            "worst_ns": worst.after_median_ns,
-        }
-        yield Finding("late_ranks", severity, title, evidence, figures=figures)
-
-
-def _straggler(
-    skew: RankSkew, lateness: Lateness, severity_when_rotating: Severity, *, any_late: bool
+def _bind_outliers(
+    skew: RankSkew, chosen: Sequence[tuple[int, Round]], rounds: Sequence[Round]
 ) -> Iterable[Finding]:
-    test = lateness.test
-    if test is None:
-        return
-    rank, count = max(lateness.counts.items(), key=lambda entry: (entry[1], -entry[0]))
-    verb = f"{lateness.edge}s last in {count} of {lateness.rounds} rounds"
-    excess = lateness.median_excess_ns[rank]
-    evidence = f"{verb}, by {milliseconds(excess)} after the median; p = {test.p_value:.2g} ({test.method})"
-    figures = {
-        "rank": rank,
-        "last": count,
-        "rounds": lateness.rounds,
-        "median_excess_ns": excess,
-        "p_value": test.p_value,
-    }
-    if test.p_value < STRAGGLER_P_VALUE:
-        severity: Severity = "warning" if excess > skew.late_ns else "info"
-        title = f"{skew.callable}: rank {rank} is persistently the last to {lateness.edge}"
-        advice = "look at that device and at the host core of its process" if severity == "warning" else ""
-        yield Finding("straggler", severity, title, evidence, advice, figures=figures)
-    elif lateness.edge == "end" and lateness.rounds >= len(skew.ranks) and (any_late or _uneven(skew)):
-        title = f"{skew.callable}: no persistent straggler, the last rank changes"
-        stability = f"stability {100 * count / lateness.rounds:.0f} %"
-        spread = f"median skew {milliseconds(skew.runner_end_skew.p50 or 0)}"
-        evidence = f"rank {rank} {evidence}; {stability}, {spread}"
-        yield Finding("no_persistent_straggler", severity_when_rotating, title, evidence, figures=figures)
+    """Binds far beyond the others: by modified z, ten times the median and a millisecond, all three.
 
-
-def _uneven(skew: RankSkew) -> bool:
-    """Whether ranks typically end so far apart that it matters beside what they run."""
-    spread, runner = skew.runner_end_skew.p50, skew.runner_run.p50
-    return spread is not None and runner is not None and spread >= ROTATING_SHARE * runner
-
-
-def _long_tails(skew: RankSkew, rounds: Sequence[Round]) -> Iterable[Finding]:
-    """What long tails consist of: the late rank beside the rank in the middle of its round, phase by phase."""
-    parts: Counter[str] = Counter()
-    total = count = 0
-    for event in skew.long_tails:
-        runs = rounds[event.round].runs
-        late = runs[event.rank]
-        split = _tail_parts(late, _middle(list(runs.values())))
-        parts.update(split)
-        total += sum(split.values())
-        count += 1
-    if not count or total <= 0:
-        return
-    largest = max(parts, key=lambda part: parts[part])
-    share = parts[largest] / sum(value for value in parts.values() if value > 0)
-    split_text = ", ".join(
-        f"{part} {milliseconds(value / count)}" for part, value in parts.items() if abs(value) >= 500 * count
-    )
-    yield Finding(
-        "long_tail_split",
-        "info",
-        f"{skew.callable}: long tails come from {largest} ({100 * share:.0f} % of what adds to them)",
-        f"mean excess of {count} over the middle rank of their round: {milliseconds(total / count)} = {split_text}",
-        figures={f"{part}_ns": value / count for part, value in parts.items()},
-    )
-
-
-def _middle(runs: list[RankRun]) -> RankRun:
-    """The run whose runner ends in the middle; the earlier of two."""
-    ordered = sorted(runs, key=lambda run: (run.phases["runner_run"].end_ns, run.rank))
-    return ordered[(len(ordered) - 1) // 2]
-
-
-def _tail_parts(late: RankRun, middle: RankRun) -> dict[str, int]:
-    """End of the late root - end of the middle one, in ns, exactly: how much each part contributes."""
-    parts = {"a late start": late.phases["runner_run"].start_ns - middle.phases["runner_run"].start_ns}
-    runner = late.phases["runner_run"].duration_ns - middle.phases["runner_run"].duration_ns
-    if late.device_wall_ns is not None and middle.device_wall_ns is not None:
-        parts["the device wall"] = late.device_wall_ns - middle.device_wall_ns
-        parts["the host side of the runner"] = runner - parts["the device wall"]
-    else:
-        parts["the runner"] = runner
-    if "validate" in late.phases and "validate" in middle.phases:
-        parts["the gap before validate"] = _gap(late) - _gap(middle)
-        parts["validate"] = late.phases["validate"].duration_ns - middle.phases["validate"].duration_ns
-    parts["the rest of the run"] = late.root.end_ns - middle.root.end_ns - sum(parts.values())
-    return parts
-
-
-def _gap(run: RankRun) -> int:
-    return run.phases["validate"].start_ns - run.phases["runner_run"].end_ns
-
-
-def _bind_outliers(skew: RankSkew, rounds: Sequence[tuple[int, Round]]) -> Iterable[Finding]:
-    """Binds far beyond the others: by modified z, ten times the median and a millisecond, all three."""
+    A bind behind the runner of the round ahead costs nothing; a warning where the rest is worth a word.
+    """
     binds = [
-        (index, rank, bind.duration_ns)
-        for index, item in rounds
+        (index, rank, bind)
+        for index, item in chosen
         for rank, run in item.runs.items()
         if (bind := run.bound_ahead or run.phases.get("bind")) is not None
     ]
     if len(binds) < SAMPLES_NEEDED:
         return
-    durations = [duration for _, _, duration in binds]
+    durations = [bind.duration_ns for _, _, bind in binds]
     usual = median(durations)
     least = max(BIND_RATIO * usual, BIND_NS)
     scores = modified_z(durations)
     outliers = [
-        bind for bind, score in zip(binds, scores, strict=True) if score > MODIFIED_Z and bind[2] >= least
+        found
+        for found, score in zip(binds, scores, strict=True)
+        if score > MODIFIED_Z and found[2].duration_ns >= least
     ]
-    if outliers:
-        index, rank, longest = max(outliers, key=lambda bind: bind[2])
-        runner = skew.runner_run.p50
-        yield Finding(
-            "bind_outliers",
-            # A shorter one hides behind the runner of the step ahead.
-            "warning" if runner is not None and longest > runner else "info",
-            f"{skew.callable}: {len(outliers)} of {len(binds)} binds are outliers, the longest {milliseconds(longest)}",
-            f"rank {rank} in round {index}; the median is {milliseconds(usual)}",
-            "look for allocations, first uses of a buffer, or a busy host core",
-            figures={
-                "outliers": len(outliers),
-                "binds": len(binds),
-                "median_ns": usual,
-                "longest_ns": longest,
-            },
-        )
+    if not outliers:
+        return
+    index, rank, longest = max(outliers, key=lambda found: found[2].duration_ns)
+    # A round waits for the last of its binds.
+    waits: dict[int, int] = {}
+    for found in outliers:
+        waits[found[0]] = max(waits.get(found[0], 0), _exposed(found, rounds))
+    exposed = sum(waits.values())
+    roots = [run.root for _, item in chosen for run in item.runs.values()]
+    lasted = max(root.end_ns for root in roots) - min(root.start_ns for root in roots)
+    are = "is an outlier" if len(outliers) == 1 else "are outliers"
+    yield Finding(
+        "bind_outliers",
+        "warning" if exposed >= EXPOSED_SHARE * lasted else "info",
+        f"{skew.callable}: {len(outliers)} of {len(binds)} binds {are}, the longest {milliseconds(longest.duration_ns)}",
+        f"rank {rank} in round {index}; the median is {milliseconds(usual)}; rounds waited "
+        f"{milliseconds(exposed)} for them in all, the rest is behind the runner of the round ahead",
+        "look for allocations, first uses of a buffer, or a busy host core",
+        figures={
+            "outliers": len(outliers),
+            "binds": len(binds),
+            "median_ns": usual,
+            "longest_ns": longest.duration_ns,
+            "exposed_ns": exposed,
+        },
+    )
 
 
-def _record_gaps(skew: RankSkew, rounds: Sequence[tuple[int, Round]]) -> Iterable[Finding]:
+def _exposed(found: tuple[int, int, Interval], rounds: Sequence[Round]) -> int:
+    """How much of a bind, ns, lies behind the end of the rank's runner of the round ahead."""
+    index, rank, bind = found
+    ahead = rounds[index - 1].runs.get(rank) if index else None
+    runner = ahead.phases.get("runner_run") if ahead is not None else None
+    return max(0, bind.end_ns - max(bind.start_ns, runner.end_ns if runner is not None else bind.start_ns))
+
+
+def _record_gaps(skew: RankSkew, rounds: Sequence[Round]) -> Iterable[Finding]:
     """Time between the phases of a run, where records are written: a trace that shows itself."""
-    runs = [run for _, item in rounds for run in item.runs.values() if len(run.phases) > 1]
+    runs = [run for item in rounds for run in item.runs.values() if len(run.phases) > 1]
     if len(runs) < SAMPLES_NEEDED:
         return
     gaps = [sum(_gaps(run)) for run in runs]
@@ -247,7 +156,7 @@ def _record_gaps(skew: RankSkew, rounds: Sequence[tuple[int, Round]]) -> Iterabl
         yield Finding(
             "record_gaps",
             "warning",
-            f"{skew.callable}: gaps between a run's phases take {100 * typical / root:.1f} % of it",
+            f"{skew.callable}: tracing shows, the gaps between a run's phases take {100 * typical / root:.1f} % of it",
             f"median {milliseconds(typical)} of {milliseconds(root)} over {len(runs)} runs; records are written there",
             "compare with a run without tracing (run --no-trace) before taking these figures for the engine's",
             figures={"median_gap_ns": typical, "median_root_ns": root, "runs": len(runs)},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from analyzers.findings.context import Measured
+from analyzers.findings.context import Measured, counted
 from analyzers.lifecycle import ASSUMED_DEPTH
 from analyzers.readers.load import IssueKind, LoadReport
 from analyzers.readers.recording import Recording
@@ -45,7 +45,7 @@ def _no_data(report: Report, recording: Recording) -> Iterable[Finding]:
         ready = len(recording.ready_devices)
         evidence = f"no [STRACE] record in {', '.join(entry.path for entry in logs)}"
         if ready:
-            evidence += f", although {ready} ranks report ready"
+            evidence += f", although {counted(ready, 'rank')} {'reports' if ready == 1 else 'report'} ready"
         title = "no data: the log level hides the runtime's timing records"
         yield Finding("no_data", "error", title, evidence, _LOG_LEVEL_ADVICE)
         return
@@ -62,7 +62,11 @@ def _run_status(report: Report) -> Iterable[Finding]:
     if run is not None and run.faults:
         title = f"faults were injected: {'; '.join(run.faults)}"
         yield Finding(
-            "faults_injected", "info", title, "run.json", "take no figure of this run for the engine's"
+            "faults_injected",
+            "info",
+            title,
+            "by run --fault, says run.json",
+            "take no figure of this run for the engine's",
         )
 
 
@@ -78,7 +82,7 @@ def _input(entry: LoadReport) -> Iterable[Finding]:
         if issue.where:
             evidence += f", first at {issue.where}"
         if issue.lost:
-            title = f"{issue.lost} of {entry.records} records lost: {issue.text}"
+            title = f"{issue.lost} of {counted(entry.records, 'record')} lost: {issue.text}"
             advice = "figures that need them are missing; allow a loss with --max-loss"
             yield Finding("lost_records", "error", title, evidence, advice)
         elif issue.kind in _REPAIRS:
@@ -92,7 +96,7 @@ def _lifecycle(report: Report) -> Iterable[Finding]:
     kinds = Counter(fault.kind for fault in lifecycle.faults)
     for kind, count in kinds.items():
         first = next(fault for fault in lifecycle.faults if fault.kind == kind)
-        title = f"lifecycle fault {kind}: {count}"
+        title = f"{counted(count, 'lifecycle')} not valid: {kind}"
         evidence = f"first: {first.callable} {first.detail}".replace("  ", " ")
         yield Finding(
             "lifecycle_fault", "error", title, evidence, "see the list of faults", spans=first.spans
@@ -109,37 +113,41 @@ def _lifecycle(report: Report) -> Iterable[Finding]:
         )
     edges = Counter(edge.kind for edge in lifecycle.edges)
     for edge_kind, count in edges.items():
-        title = f"{edge_kind}={count}: lifecycles cut by the profile window, left out of latencies"
+        cut = counted(count, "lifecycle")
+        title = f"{cut} cut by the edge of the profile window, left out of latencies ({edge_kind}={count})"
         first_edge = next(edge for edge in lifecycle.edges if edge.kind == edge_kind)
         evidence = f"first: {first_edge.span.name} at {first_edge.span.start_ns} ns"
         yield Finding("edge_of_window", "info", title, evidence)
     by_order = sum(figures.paired_by.get("order", 0) for figures in report.steps if figures.scope == "all")
     if by_order and lifecycle.declared_depth is None:
-        title = f"{by_order} pairs made by order, assuming at most {ASSUMED_DEPTH} dispatches in flight"
+        title = f"{counted(by_order, 'pair')} made by order, assuming at most {ASSUMED_DEPTH} dispatches in flight"
         evidence = "their spans carry no id and no depth is declared"
-        yield Finding("assumed_depth", "info", title, evidence)
+        yield Finding(
+            "assumed_depth", "info", title, evidence, "analyze the whole run directory, which declares it"
+        )
 
 
 def _rank_names(report: Report, recording: Recording) -> Iterable[Finding]:
     if "pid order" in report.ranks.bases:
         unnamed = sum(basis == "pid order" for basis in recording.ranks.basis.values())
+        processes_in_all = counted(len(recording.ranks.ranks), "process", "processes")
         yield Finding(
             "rank_names",
             "warning",
             "ranks named by pid order",
-            f"nothing in the input names the rank of {unnamed} of {len(recording.ranks.ranks)} processes",
+            f"nothing in the input names the rank of {unnamed} of {processes_in_all}",
             "keep the `[chip_process pid=.. dev=..] ready` lines, or analyze the whole run directory",
         )
     for rank, processes in recording.ranks.conflicts:
-        title = f"rank {rank} is claimed by {len(processes)} processes"
+        title = f"rank {rank} is claimed by {counted(len(processes), 'process', 'processes')}"
         evidence = ", ".join(f"pid {pid} in {file}" for file, pid in processes)
         yield Finding("rank_conflict", "error", title, evidence, "analyze the logs of one run at a time")
     if recording.manifest is not None and report.ranks.ranks:
         expected = {process.rank for process in recording.manifest.device_map}
         missing = sorted(expected - set(report.ranks.ranks))
         if missing:
-            title = f"no run of rank {', '.join(map(str, missing))} was recorded"
-            evidence = f"the manifest names {len(expected)} ranks, {len(report.ranks.ranks)} have records"
+            title = f"no run of {'rank' if len(missing) == 1 else 'ranks'} {', '.join(map(str, missing))} was recorded"
+            evidence = f"the manifest names {counted(len(expected), 'rank')}, {len(report.ranks.ranks)} of them with records"
             yield Finding("rank_missing", "error", title, evidence, "skews cover the other ranks only")
 
 

@@ -31,6 +31,7 @@ TimingSource = Literal["submit_to_completion", "blocking_kernel_span"]
 Scope = Literal["all", "steady"]
 
 FindingCode = Literal[
+    "healthy",
     "no_data",
     "lost_records",
     "repaired_input",
@@ -49,6 +50,7 @@ FindingCode = Literal[
     "late_ranks",
     "straggler",
     "no_persistent_straggler",
+    "uneven_work",
     "requests_failed",
     "cold_start",
     "mtp_impossible",

@@ -43,7 +43,7 @@ def test_a_report_says_that_mtp_changes_tokens_and_fails(tmp_path: Path) -> None
     verdict = judge(report)
     assert (verdict.exit_code, verdict.reason) == (
         1,
-        "MTP changes the tokens of 1 of 1 requests: first: request-0, output position 1: token 2 with MTP, the end "
+        "MTP changes the tokens of 1 of 1 request: first: request-0, output position 1: token 2 with MTP, the end "
         "without",
     )
     run.mtp_accuracy.write_bytes(msgspec.json.encode(MtpAccuracy(1, 1, 2, 0, None)))

@@ -93,7 +93,11 @@ def test_a_run_without_a_record_is_lost_and_named_by_rank_dispatch_and_step(tmp_
         ("warning", f"{CALLABLE}: 1 of 6 rounds incomplete", "first: round 2 without rank 1")
     ]
     assert texts(report, "faults_injected") == [
-        ("info", "faults were injected: rank=1,step=2,kind=drop-strace (dispatch 43)", "run.json")
+        (
+            "info",
+            "faults were injected: rank=1,step=2,kind=drop-strace (dispatch 43)",
+            "by run --fault, says run.json",
+        )
     ]
     verdict = judge(report)
     assert (verdict.exit_code, verdict.reason) == (

@@ -101,8 +101,8 @@ def test_a_report_warns_of_growth_beyond_two_percent(tmp_path: Path) -> None:
             "rank 0: resident memory grew by 3.0 % from round 100 to round 1000",
             "100.0 to 103.0 MiB",
         ),
-        ("warning", "rank 0: 1 more open file descriptors from round 100 to round 1000", "10 to 11"),
-        ("warning", "engine: 1 more shared-memory regions from round 100 to round 1000", "3 to 4"),
+        ("warning", "rank 0: 1 more open file descriptor from round 100 to round 1000", "10 to 11"),
+        ("warning", "engine: 1 more shared-memory region from round 100 to round 1000", "3 to 4"),
     ]
     tables = {table.title: table for table in report_tables(report)}
     assert tables["Resources (MiB)"].rows == [

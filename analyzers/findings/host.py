@@ -1,0 +1,29 @@
+"""What of a run's scatter is its host's: ranks on processors that have to share cores with others."""
+
+from __future__ import annotations
+
+import re
+
+from analyzers.findings.context import counted
+from analyzers.rundir import Manifest
+
+
+def shared_cores(manifest: Manifest | None) -> str:
+    """Why ranks of this run are late now and then whatever they do, in words; "" where nothing says so.
+
+    Ranks on devices of their own share nothing, and ranks on the cores of one host only where the engine and what else
+    ran on it when the run began leave fewer cores than ranks.
+    """
+    if manifest is None or not any(process.device.startswith("cpu") for process in manifest.device_map):
+        return ""
+    cores = manifest.host.get("cores", "")
+    load = re.match(r"\d+(?:\.\d+)?", manifest.host.get("load_average", ""))
+    ranks = len(manifest.device_map)
+    if not cores.isdecimal():
+        return ""
+    busy = ranks + 1
+    if busy > int(cores):
+        return f"{counted(ranks, 'rank')} and the engine share {counted(int(cores), 'core')}"
+    if load is not None and busy + float(load[0]) > int(cores):
+        return f"{counted(ranks, 'rank')} and the engine share {counted(int(cores), 'core')} with a load of {load[0]}"
+    return ""
