@@ -14,12 +14,14 @@ import msgspec
 import numpy as np
 
 from analyzers.bubbles import decode_callables, measure_step_time
+from analyzers.calibration import calibrate_series, calibrate_skew, calibrate_starts
 from analyzers.callables import RUN, SUBMIT, WAIT, DispatchNames, is_prefill
 from analyzers.filters import EVERYTHING, Filters, apply_filters
 from analyzers.findings import Measured, find
 from analyzers.lanes import measure_lanes
 from analyzers.lifecycle import Lifecycle, Step, check_lifecycles
 from analyzers.pipeline import PipelineResult, check_preparation, measure_pipeline
+from analyzers.rank_map import map_ranks
 from analyzers.rank_starts import measure_rank_starts
 from analyzers.readers.recording import Recording, load_recording
 from analyzers.report.model import (
@@ -110,10 +112,14 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         split
         for result in pipelines
         if options.filters.ranks is None
+        and recording.clocks.method != "not aligned"
         and (split := measure_step_time(result, spans, lifecycle, matching)) is not None
     ]
     steady = {step.dispatch_id for result in pipelines for step in result.steady_steps} - {ABSENT}
-    skew = measure_skew(matching, late_ns=options.late_ns, steady_dispatches=steady or None)
+    skew = [
+        calibrate_skew(figures, recording.clocks)
+        for figures in measure_skew(matching, late_ns=options.late_ns, steady_dispatches=steady or None)
+    ]
     kinds = spans.kind != Kind.INSTANT
     report = Report(
         schema_version=SCHEMA_VERSION,
@@ -126,7 +132,7 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         lost=_lost(recording, without_record),
         spans=int(kinds.sum()),
         host_window_ns=spans.window(Clock.HOST, kinds),
-        ranks=RankNaming(ranks=sorted(set(recording.ranks.ranks.values())), bases=recording.ranks.bases),
+        ranks=_rank_naming(recording),
         lost_runs=without_record,
         lifecycle=LifecycleFigures(
             pairs=len(lifecycle.steps),
@@ -141,15 +147,18 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         step_time=[result.figures for result in step_times],
         skew=skew,
         clocks=recording.clocks,
-        rank_starts=[] if recording.clocks.method == "not aligned" else measure_rank_starts(spans),
+        rank_starts=calibrate_starts(measure_rank_starts(spans), recording.file_clocks),
         lanes=measure_lanes(spans),
         observations=recording.observations,
         requests=measure_requests(recording.requests),
         resources=measure_resources(recording.resources),
         mtp_accuracy=recording.mtp_accuracy,
         span_names=_span_figures(spans, kinds),
-        series=measure_series(
-            spans, lifecycle, matching, pipelines, recording.requests, late_ns=options.late_ns
+        series=calibrate_series(
+            measure_series(
+                spans, lifecycle, matching, pipelines, recording.requests, late_ns=options.late_ns
+            ),
+            skew,
         ),
     )
     measured = Measured(report, recording, lifecycle, matching, pipelines, step_times)
@@ -196,6 +205,17 @@ def _lost(recording: Recording, without_record: list[LostRun]) -> int:
     """Records lost: what the readers counted, and the runs that even a record lost by a reader does not explain."""
     unreadable = sum(entry.lost for entry in recording.reports if entry.format == "strace_log")
     return recording.lost + max(0, len(without_record) - unreadable)
+
+
+def _rank_naming(recording: Recording) -> RankNaming:
+    """The ranks of logs and of traces, what names them, and their devices."""
+    devices = map_ranks(recording.spans, recording.ranks.basis, recording.given_ranks)
+    of_traces = {entry.named_by for entry in devices} - set(recording.ranks.bases)
+    return RankNaming(
+        ranks=sorted(set(recording.ranks.ranks.values()) | {entry.rank for entry in devices}),
+        bases=[*recording.ranks.bases, *sorted(of_traces)],
+        devices=devices,
+    )
 
 
 def _run_summary(recording: Recording) -> RunSummary | None:

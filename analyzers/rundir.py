@@ -107,6 +107,11 @@ class RankProcess(msgspec.Struct, frozen=True):
     rank: int
     pid: int
     device: str
+    """The device as the backend names it: `cpu:3`, `npu:0`."""
+    logical_device: int | None = None
+    """Its number among the devices that the process sees; null where it has none."""
+    physical_device: int | None = None
+    """Its number on the host."""
 
 
 class RunTiming(msgspec.Struct, frozen=True):
@@ -132,7 +137,10 @@ class Manifest(msgspec.Struct, frozen=True):
     git: dict[str, str]
     device_map: list[RankProcess]
     clocks: dict[str, int]
+    """One reading of both clocks: `monotonic_ns` and `wall_ns`."""
     timing: RunTiming
+    environment: dict[str, str] = {}
+    """The variables that say which devices a process sees, where they were set."""
     error: str | None = None
     faults: list[str] = []
     program_cache: dict[str, int] = {}

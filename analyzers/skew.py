@@ -99,6 +99,8 @@ class RankSkew(msgspec.Struct, frozen=True):
     critical_rank: CriticalRank
     by_rank: list[RankTimes]
     """Every rank's own runs, rank by rank."""
+    clocks: str = ""
+    """What the ranks' clocks take from the figures across ranks: `withheld: ...`, `uncalibrated: ...`; "" is nothing."""
 
 
 def measure_skew(

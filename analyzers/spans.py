@@ -52,17 +52,38 @@ class Kind(IntEnum):
     INSTANT = 2
 
 
+Process = tuple[str, int | str | None]
+"""A file, and the pid of a process in it; `"41#2"` is the second process of the file that had the pid 41."""
+
+
 class Lane(NamedTuple):
     """One thread as its file names it: foreign traces may use strings; None is a missing pid or tid."""
 
     file: str
     pid: int | str | None
     tid: int | str | None
+    incarnation: int = 0
+    """Which of the processes that had the pid one after the other, from 0."""
 
     @property
-    def process(self) -> tuple[str, int | str | None]:
+    def process(self) -> Process:
         """The process this lane belongs to: equal pids of different files are different processes."""
-        return (self.file, self.pid)
+        return (self.file, process_label(self.pid, self.incarnation))
+
+
+def process_label(pid: int | str | None, incarnation: int) -> int | str | None:
+    """The pid as `Process` has it."""
+    return pid if not incarnation else f"{pid}#{incarnation + 1}"
+
+
+class DeviceIds(NamedTuple):
+    """The device that a process drives, as numbers of the two spaces; None is what nothing in the input says.
+
+    Logical numbers count what the process sees, as its runtime does; physical ones are the host's.
+    """
+
+    logical: int | None = None
+    physical: int | None = None
 
 
 ID_COLUMNS = (
@@ -156,8 +177,10 @@ class SpanTable:
     """Position of the row's arguments in its source, ABSENT when it has none; read them through `args`."""
     argument_source: Codes
 
-    process_names: Mapping[tuple[str, int | str | None], str] = field(default_factory=dict)
+    process_names: Mapping[Process, str] = field(default_factory=dict)
     thread_names: Mapping[Lane, str] = field(default_factory=dict)
+    devices: Mapping[Process, DeviceIds] = field(default_factory=dict)
+    """What is known of the devices: a few processes, so that rows need no column of their own."""
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -176,6 +199,25 @@ class SpanTable:
     def tid(self) -> Int64s:
         """The thread id of every row; ABSENT as for `pid`."""
         return self._of_lane([_integer_or_absent(lane.tid) for lane in self.lanes])
+
+    @property
+    def logical_device(self) -> Codes:
+        """The logical device of every row's process; ABSENT where nothing names it."""
+        return self._device_column([device.logical for device in self._lane_devices()])
+
+    @property
+    def physical_device(self) -> Codes:
+        """The physical device of every row's process; ABSENT where nothing names it."""
+        return self._device_column([device.physical for device in self._lane_devices()])
+
+    def _lane_devices(self) -> list[DeviceIds]:
+        return [self.devices.get(lane.process, DeviceIds()) for lane in self.lanes]
+
+    def _device_column(self, of_lane: Sequence[int | None]) -> Codes:
+        if all(device is None for device in of_lane):
+            return np.broadcast_to(np.int32(ABSENT), len(self))
+        known = [ABSENT if device is None else device for device in of_lane]
+        return np.array([*known, ABSENT], dtype=np.int32)[self.lane]
 
     def _of_lane(self, values: Sequence[int]) -> Int64s:
         return np.array([*values, ABSENT], dtype=np.int64)[self.lane]
@@ -237,6 +279,10 @@ class SpanTable:
         """The same rows with another rank column."""
         return dataclasses.replace(self, rank=rank)
 
+    def with_devices(self, devices: Mapping[Process, DeviceIds]) -> SpanTable:
+        """The same rows with other devices."""
+        return dataclasses.replace(self, devices=devices)
+
     def with_clock(self, clock: npt.NDArray[np.int8]) -> SpanTable:
         """The same rows with another clock column."""
         return dataclasses.replace(self, clock=clock)
@@ -259,7 +305,7 @@ class SpanTableBuilder:
         self._columns = {column: GrowingColumn(_dtype(column)) for column in _ROW_COLUMNS}
         self._length = 0
         self._arguments = ArgumentList()
-        self.process_names: dict[tuple[str, int | str | None], str] = {}
+        self.process_names: dict[Process, str] = {}
         self.thread_names: dict[Lane, str] = {}
 
     def __len__(self) -> int:
@@ -359,12 +405,16 @@ def concatenate(tables: Iterable[SpanTable]) -> SpanTable:
     for column in _ROW_COLUMNS:
         if column not in _LABELS:
             columns[column] = join([getattr(part, column) for part in parts], _dtype(column))
-    process_names: dict[tuple[str, int | str | None], str] = {}
+    process_names: dict[Process, str] = {}
     thread_names: dict[Lane, str] = {}
+    devices: dict[Process, DeviceIds] = {}
     for part in parts:
         process_names.update(part.process_names)
         thread_names.update(part.thread_names)
-    return SpanTable(process_names=process_names, thread_names=thread_names, **labels, **columns)
+        devices.update(part.devices)
+    return SpanTable(
+        process_names=process_names, thread_names=thread_names, devices=devices, **labels, **columns
+    )
 
 
 INT64_MAX = 2**63 - 1

@@ -10,29 +10,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import numpy as np
 
 from analyzers.errors import UnusableInputError
 from analyzers.readers.chrome_trace import ChromeTrace
+from analyzers.readers.clocks import ONE_HOST_CLOCK, ClockAlignment
 from analyzers.spans import Clock
-
-ClockMethod = Literal["one host clock", "base times", "not aligned"]
-
-
-class ClockAlignment(msgspec.Struct, frozen=True):
-    """How the times of the files of several ranks were made comparable."""
-
-    method: ClockMethod
-    base_ns: int | None = None
-    """The earliest base time, in ns since 1970: the origin of aligned times."""
-    uncertainty_ns: int | None = None
-    """0 on one host clock; None where nothing tells how well the hosts' wall clocks agree."""
-
-
-ONE_HOST_CLOCK = ClockAlignment("one host clock", uncertainty_ns=0)
 
 
 @dataclass(frozen=True)
@@ -145,8 +130,8 @@ def _clocks(traces: Sequence[ChromeTrace]) -> ClockAlignment:
             f"mixed time bases: {without} has no baseTimeNanoseconds, the others do: their times cannot be compared"
         )
     if not bases:
-        return ClockAlignment("not aligned")
-    return ClockAlignment("base times", base_ns=min(bases))
+        return ClockAlignment("not aligned", evidence="the files name no time base")
+    return ClockAlignment("base times", base_ns=min(bases), evidence=f"{len(bases)} files")
 
 
 def _moved(trace: ChromeTrace, base_ns: int) -> ChromeTrace:

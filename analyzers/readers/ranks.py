@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 
+from analyzers.readers.clocks import process_windows
+from analyzers.readers.devices import ready_devices
 from analyzers.readers.strace import StraceLog, family
-from analyzers.spans import ABSENT, Clock, SpanTable
+from analyzers.spans import ABSENT, Clock, DeviceIds, Process, SpanTable
 
 RankBasis = Literal["manifest", "file name", "ready lines", "scheduler records", "pid order"]
-
-Process = tuple[str, int | str | None]
 
 _DISPATCH = ".dispatch"
 _COMPLETE = ".complete"
@@ -25,6 +26,9 @@ class RankAssignment:
 
     ranks: dict[Process, int]
     basis: dict[Process, RankBasis]
+    devices: dict[Process, DeviceIds] = field(default_factory=dict)
+    windows: dict[Process, tuple[int, int]] = field(default_factory=dict)
+    """[first start, last end] of each process, on the host clock."""
 
     @property
     def bases(self) -> list[RankBasis]:
@@ -34,11 +38,24 @@ class RankAssignment:
 
     @property
     def conflicts(self) -> list[tuple[int, list[Process]]]:
-        """Ranks that more than one process claims."""
+        """Ranks that more than one process claims, unless they did so one after the other."""
         claims: dict[int, list[Process]] = {}
         for process, rank in self.ranks.items():
             claims.setdefault(rank, []).append(process)
-        return [(rank, processes) for rank, processes in sorted(claims.items()) if len(processes) > 1]
+        return [
+            (rank, processes)
+            for rank, processes in sorted(claims.items())
+            if len(processes) > 1 and not self._follow_each_other(processes)
+        ]
+
+    def _follow_each_other(self, processes: Sequence[Process]) -> bool:
+        """Whether a rank was started again: in the log of its own, or with the pid it had before."""
+        windows = sorted(self.windows[process] for process in processes if process in self.windows)
+        apart = all(before[1] <= after[0] for before, after in pairwise(windows))
+        one_log = len({file for file, _ in processes}) == 1
+        own_log = all(self.basis[process] == "file name" for process in processes)
+        one_pid = len({str(pid).partition("#")[0] for _, pid in processes}) == 1
+        return apart and one_log and (own_log or one_pid) and len(windows) == len(processes)
 
 
 def assign_ranks(
@@ -47,12 +64,14 @@ def assign_ranks(
     manifest_ranks: Mapping[int, int] | None = None,
     file_ranks: Mapping[str, int] | None = None,
 ) -> RankAssignment:
-    """Name the rank of every process with device runs in `logs`.
+    """Name the rank of every process with device runs in `logs`, whose times must be on one clock.
 
-    `manifest_ranks` maps pids, `file_ranks` maps log paths (`strace/rank-<r>.log`). A process that
-    nothing names gets the ranks left over in order of pid, with the basis "pid order".
+    `manifest_ranks` maps pids, `file_ranks` maps log paths (`strace/rank-<r>.log`). Ready lines name devices: where
+    nothing else names ranks, those numbers do, unless they leave gaps that the scheduler's worker ids do not have. A
+    process that nothing names gets the ranks left over in order of pid, with the basis "pid order".
     """
-    ready = {pid: device for log in logs for pid, device in log.ready_devices.items()}
+    processes = _device_processes(logs)
+    ready = ready_devices(logs, processes)
     ranks: dict[Process, int] = {}
     basis: dict[Process, RankBasis] = {}
 
@@ -61,31 +80,49 @@ def assign_ranks(
         basis[process] = source
 
     unnamed: list[Process] = []
-    for process in _device_processes(logs):
-        path, pid = process
-        if isinstance(pid, int) and manifest_ranks and pid in manifest_ranks:
+    for process in processes:
+        path, label = process
+        pid = _pid(label)
+        if pid is not None and manifest_ranks and pid in manifest_ranks:
             name(process, manifest_ranks[pid], "manifest")
         elif file_ranks and path in file_ranks:
             name(process, file_ranks[path], "file name")
-        elif isinstance(pid, int) and pid in ready:
-            name(process, ready[pid], "ready lines")
         else:
             unnamed.append(process)
-    if unnamed and not ranks:
+    if unnamed and not ranks and not _count_from_zero(ready, unnamed):
         for process, worker in _scheduler_ranks(logs, unnamed).items():
             name(process, worker, "scheduler records")
         unnamed = [process for process in unnamed if process not in ranks]
+    for process in unnamed:
+        if process in ready:
+            name(process, ready[process], "ready lines")
+    unnamed = [process for process in unnamed if process not in ranks]
     taken = set(ranks.values())
     free = (rank for rank in range(len(taken) + len(unnamed)) if rank not in taken)
     for process in sorted(unnamed, key=lambda item: (str(type(item[1])), str(item[1]).zfill(20), item[0])):
         name(process, next(free), "pid order")
-    return RankAssignment(ranks=ranks, basis=basis)
+    windows = process_windows(log.spans for log in logs)
+    return RankAssignment(
+        ranks, basis, windows={process: windows[process] for process in ranks if process in windows}
+    )
+
+
+def _pid(label: int | str | None) -> int | None:
+    """The pid of a process, whichever of those that had it."""
+    digits = label.partition("#")[0] if isinstance(label, str) else label
+    return int(digits) if digits is not None and str(digits).isdecimal() else None
+
+
+def _count_from_zero(ready: Mapping[Process, int], processes: Sequence[Process]) -> bool:
+    devices = {ready.get(process, ABSENT) for process in processes}
+    return devices == set(range(len(devices)))
 
 
 def rank_column(spans: SpanTable, assignment: RankAssignment) -> SpanTable:
-    """`spans` with the rank of each row's process; ABSENT for processes that are no rank."""
+    """`spans` with the rank and device of each row's process; no rank is ABSENT."""
     by_lane = [assignment.ranks.get(lane.process, ABSENT) for lane in spans.lanes]
-    return spans.with_ranks(np.array(by_lane, dtype=np.int64)[spans.lane] if by_lane else spans.rank)
+    named = spans.with_ranks(np.array(by_lane, dtype=np.int64)[spans.lane] if by_lane else spans.rank)
+    return named.with_devices(assignment.devices)
 
 
 def _device_processes(logs: Iterable[StraceLog]) -> list[Process]:

@@ -6,17 +6,21 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from analyzers.callables import callable_of
 from analyzers.errors import UnusableInputError
-from analyzers.readers.chrome_trace import ChromeTrace, read_chrome_trace, stream_chrome_trace
+from analyzers.readers.chrome_trace import ChromeTrace, stream_chrome_trace
+from analyzers.readers.clocks import ONE_HOST_CLOCK, AlignedClocks, ClockAlignment, align_clocks, shifted
 from analyzers.readers.detect import detect_format
-from analyzers.readers.files import read_bytes
+from analyzers.readers.devices import log_devices
+from analyzers.readers.files import iterate_bytes, read_bytes
 from analyzers.readers.load import InputFormat, IssueCounter, LoadIssue, LoadReport
+from analyzers.readers.log_clocks import process_clocks
 from analyzers.readers.observations import read_mtp_accuracy, read_resources
-from analyzers.readers.rank_files import ONE_HOST_CLOCK, ClockAlignment, join_rank_files
+from analyzers.readers.rank_files import join_rank_files
 from analyzers.readers.ranks import RankAssignment, assign_ranks, rank_column
 from analyzers.readers.requests import Requests, RequestTiming, read_requests
 from analyzers.readers.run_directory import (
@@ -28,12 +32,14 @@ from analyzers.readers.run_directory import (
     without_repeats,
 )
 from analyzers.readers.small_files import Observation, ObservationKind, between, kind_of, read_small_file
-from analyzers.readers.strace import StraceLog, read_strace
+from analyzers.readers.strace import StraceLog, stream_strace
 from analyzers.rundir import Manifest, MtpAccuracy, ResourceSample
 from analyzers.spans import Clock, SpanTable, concatenate
 
 # Its category "kernel" is no mark of the serving profiler: every GPU profiler has it too.
 _SA_PROFILE_CATEGORIES = frozenset({"scheduler", "worker", "executor", "serving", "request"})
+
+Input = TypeVar("Input", ChromeTrace, StraceLog)
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,11 @@ class Recording:
     mtp_accuracy: MtpAccuracy | None
     observations: list[Observation] = field(default_factory=list)
     clocks: ClockAlignment = ONE_HOST_CLOCK
-    """Whether and how times of different rank files may be compared."""
+    """Whether and how times of different ranks may be compared: of the logs, else of traces of one rank each."""
+    file_clocks: ClockAlignment = ONE_HOST_CLOCK
+    """The same of traces of one rank each."""
+    given_ranks: Mapping[str, int] = field(default_factory=dict)
+    """Path of a trace -> the rank that the user named."""
     missing_ranks: list[int] = field(default_factory=list)
     """Ranks that the files speak of and none is of."""
 
@@ -92,6 +102,8 @@ class _Collector:
         self.manifest: Manifest | None = None
         self.file_ranks: dict[str, int] = {}
         self.manifest_ranks: dict[int, int] = {}
+        self._run_files: list[Path] = []
+        """Files that the run of the manifest wrote."""
 
     def read_file(self, path: Path) -> None:
         """Read one file by what it is."""
@@ -99,22 +111,23 @@ class _Collector:
         if streamed is not None:
             self.traces.append(_on_host_clock(streamed))
             return
+        head = next(iterate_bytes(path, IssueCounter()), b"")
+        kind = kind_of(head)
+        found = detect_format(head, str(path)) if kind is None else "observations"
+        if found == "strace_log":
+            self.logs.append(stream_strace(path))
+            if (rank := rank_of_log(path)) is not None:
+                self.file_ranks[str(path)] = rank
+            return
+        if found == "manifest":
+            self.take_manifest(path)
+            return
         issues = IssueCounter()
         data = read_bytes(path, issues)
-        if (kind := kind_of(data)) is not None:
+        if kind is not None:
             self._read_small_file(data, str(path), kind, issues)
-            return
-        match detect_format(data, str(path)):
-            case "chrome_trace":
-                self.traces.append(_on_host_clock(read_chrome_trace(data, str(path), issues=issues)))
-            case "strace_log":
-                self.logs.append(read_strace(data, str(path), issues=issues))
-                if (rank := rank_of_log(path)) is not None:
-                    self.file_ranks[str(path)] = rank
-            case "requests":
-                self.requests.append(read_requests(data, str(path), issues=issues))
-            case "manifest":
-                self.take_manifest(path)
+        else:
+            self.requests.append(read_requests(data, str(path), issues=issues))
 
     def _read_small_file(self, data: bytes, path: str, kind: ObservationKind, issues: IssueCounter) -> None:
         observation, report = read_small_file(data, path, kind, issues)
@@ -131,7 +144,11 @@ class _Collector:
         if self.manifest is not None:
             raise UnusableInputError(f"{path}: a second run: analyze runs one at a time")
         self.manifest = read_manifest(path)
-        self.manifest_ranks.update({process.pid: process.rank for process in self.manifest.device_map})
+        pids = [process.pid for process in self.manifest.device_map]
+        # Ranks in containers may all have the same pid: it names none of them.
+        self.manifest_ranks = {
+            process.pid: process.rank for process in self.manifest.device_map if pids.count(process.pid) == 1
+        }
 
     def read_directory(self, directory: Path) -> None:
         """Read the files of a run directory that belong to a recording, each record once."""
@@ -143,18 +160,18 @@ class _Collector:
                 if files.only_manifest:
                     raise
                 self.damaged.append(_damaged(files.manifest, "manifest", error, lost=1))
+            else:
+                logs = [*files.rank_logs, *([files.server_log] if files.server_log is not None else [])]
+                self._run_files = [*files.serving_traces, *files.fragments, *logs]
         self._read_serving(files)
         rank_logs = []
         for path in files.rank_logs:
-            issues = IssueCounter()
-            rank_logs.append(read_strace(read_bytes(path, issues), str(path), issues=issues))
+            rank_logs.append(stream_strace(path, is_log=True))
             if (rank := rank_of_log(path)) is not None:
                 self.file_ranks[str(path)] = rank
         self.logs += rank_logs
         if files.server_log is not None:
-            issues = IssueCounter()
-            data = read_bytes(files.server_log, issues)
-            server = read_strace(data, str(files.server_log), issues=issues)
+            server = stream_strace(files.server_log, is_log=True)
             self.logs.append(without_repeats(server, rank_logs))
         if files.requests is not None:
             issues = IssueCounter()
@@ -185,15 +202,16 @@ class _Collector:
     def recording(self, paths: Sequence[Path], options: LoadOptions) -> Recording:
         """Put everything together and name the ranks."""
         files = join_rank_files(self.traces, options.ranks, allow_missing=options.allow_missing)
-        ranks = assign_ranks(self.logs, manifest_ranks=self.manifest_ranks, file_ranks=self.file_ranks)
-        spans = [trace.spans for trace in files.traces]
-        spans += [rank_column(log.spans, ranks) for log in self.logs]
+        aligned = align_clocks(process_clocks(self.logs, files.traces, self.manifest, self._run_files))
+        traces = [_on_common_clock(trace, aligned) for trace in files.traces]
+        logs = [_on_common_clock(log, aligned) for log in self.logs]
+        ranks = assign_ranks(logs, manifest_ranks=self.manifest_ranks, file_ranks=self.file_ranks)
+        ranks = dataclasses.replace(ranks, devices=log_devices(logs, ranks.ranks, self.manifest))
+        spans = [trace.spans for trace in traces] + [rank_column(log.spans, ranks) for log in logs]
         return Recording(
             paths=tuple(str(path) for path in paths),
             spans=concatenate(spans),
-            invalid=concatenate(
-                [trace.invalid for trace in files.traces] + [log.invalid for log in self.logs]
-            ),
+            invalid=concatenate([trace.invalid for trace in traces] + [log.invalid for log in logs]),
             requests=[timing for requests in self.requests for timing in requests.timings],
             requests_have_phases=any(requests.has_phases for requests in self.requests)
             or self.manifest is not None,
@@ -210,7 +228,9 @@ class _Collector:
             resources=self.resources,
             mtp_accuracy=self.mtp_accuracy,
             observations=self.figures,
-            clocks=files.clocks,
+            clocks=aligned.alignment if self.logs else files.clocks,
+            file_clocks=files.clocks,
+            given_ranks=options.ranks,
             missing_ranks=files.missing,
         )
 
@@ -237,6 +257,10 @@ def load_recording(paths: Iterable[str | Path], options: LoadOptions | None = No
     return collector.recording(given, options or LoadOptions())
 
 
+def _on_common_clock(read: Input, clocks: AlignedClocks) -> Input:
+    return dataclasses.replace(read, spans=shifted(read.spans, clocks), invalid=shifted(read.invalid, clocks))
+
+
 def _damaged(path: Path, input_format: InputFormat, error: UnusableInputError, *, lost: int) -> LoadReport:
     """The report of a file that the recording has to do without."""
     issue = LoadIssue("malformed", 1, lost, str(error).removeprefix(f"{path}: "))
@@ -245,11 +269,9 @@ def _damaged(path: Path, input_format: InputFormat, error: UnusableInputError, *
 
 def _read_serving_trace(path: Path) -> ChromeTrace:
     streamed = stream_chrome_trace(path, clock=Clock.HOST)
-    if streamed is not None:
-        return streamed
-    issues = IssueCounter()
-    data = read_bytes(path, issues)
-    return read_chrome_trace(data, str(path), clock=Clock.HOST, issues=issues)
+    if streamed is None:
+        raise UnusableInputError(f"{path}: not a trace: no traceEvents")
+    return streamed
 
 
 def _on_host_clock(trace: ChromeTrace) -> ChromeTrace:

@@ -15,7 +15,7 @@ from analyzers.errors import UnusableInputError
 from analyzers.readers.load import LoadIssue
 from analyzers.readers.strace import StraceLog
 from analyzers.rundir import SCHEMA_VERSION, Manifest, RunDirectory
-from analyzers.spans import Lane, SpanTable
+from analyzers.spans import SpanTable
 
 _RANK_LOG = re.compile(r"rank-(\d{1,6})\.log")
 
@@ -122,9 +122,7 @@ def without_repeats(server: StraceLog, rank_logs: Sequence[StraceLog]) -> Strace
     keys = _record_keys(server.spans)
     new = np.fromiter((key not in held for key in keys), dtype=np.bool_, count=len(keys))
     lanes = tuple(
-        Lane(file_of_pid.get(lane.pid) or lane.file, lane.pid, lane.tid)
-        if isinstance(lane.pid, int)
-        else lane
+        lane._replace(file=file_of_pid.get(lane.pid) or lane.file) if isinstance(lane.pid, int) else lane
         for lane in server.spans.lanes
     )
     forgiven = sum(file_of_pid.get(pid) is not None for pid in server.torn_pids)

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import PurePath
 
 from analyzers.lanes import LaneFigures
 from analyzers.report.model import Report
-from analyzers.report.text import UNAVAILABLE, Table, number
+from analyzers.report.text import UNAVAILABLE, Table, device_number, number
 
 LANES_SHOWN = 20
+PIDS_SHOWN = 4
 
 
 def input_tables(report: Report, *, full: bool) -> Iterable[Table]:
-    """The tables that this report has figures for; threads only in full, or where their spans overlap."""
-    if report.rank_starts or report.clocks.method != "one host clock":
+    """The tables that this report has figures for; threads only in full, or where their spans overlap.
+
+    Ranks are drawn in full, or where their numbers say more than counting them would.
+    """
+    if report.ranks.devices and (full or _is_worth_a_table(report)):
+        yield _ranks(report)
+    if full or len(report.clocks.hosts) > 1:
+        yield from _hosts(report)
+    if report.rank_starts:
         yield _rank_starts(report)
     overlapping = [lane for lane in report.lanes if lane.overlaps]
     if overlapping or (full and report.lanes):
@@ -38,14 +47,57 @@ def _rank_starts(report: Report) -> Table:
         ]
         for entry in report.rank_starts
     ]
-    clocks = report.clocks
-    if clocks.method == "not aligned":
-        note = "the files name no time base: figures across ranks are withheld"
-    else:
-        wall = "how well the hosts' wall clocks agree is unknown"
-        uncertainty = wall if clocks.uncertainty_ns is None else f"uncertainty {clocks.uncertainty_ns} ns"
-        note = f"clocks aligned by {clocks.method}; {uncertainty}"
-    return Table("Start skew across ranks (ms)", ["span", "n", "mean", "p50", "max"], rows, [note])
+    return Table(
+        "Start skew across ranks (ms)", ["span", "n", "mean", "p50", "max"], rows, [report.clocks.statement]
+    )
+
+
+def _is_worth_a_table(report: Report) -> bool:
+    """Whether a device has another number than its rank, a rank is in several places, or its clock is not known."""
+    devices = report.ranks.devices
+    return (
+        any(entry.logical_device not in (None, entry.rank) for entry in devices)
+        or any(entry.physical_device is not None for entry in devices)
+        or len({entry.rank for entry in devices}) < len(devices)
+        or report.clocks.method != "one host clock"
+    )
+
+
+def _ranks(report: Report) -> Table:
+    rows = [
+        [
+            str(entry.rank),
+            device_number(entry.logical_device),
+            device_number(entry.physical_device),
+            ", ".join(entry.pids[:PIDS_SHOWN]) + (", ..." if len(entry.pids) > PIDS_SHOWN else ""),
+            PurePath(entry.file).name,
+            entry.named_by,
+        ]
+        for entry in report.ranks.devices
+    ]
+    columns = ["rank", "logical device", "physical device", "pid", "file", "rank from"]
+    return Table("Devices of the ranks", columns, rows, [report.clocks.statement])
+
+
+def _hosts(report: Report) -> Iterable[Table]:
+    """The clocks of the hosts, where there are anchors."""
+    hosts = report.clocks.hosts
+    if not any(host.anchors for host in hosts):
+        return
+    rows = [
+        [
+            str(index),
+            str(len(host.processes)),
+            str(host.anchors),
+            number(host.disagreement_ns),
+            UNAVAILABLE if host.drift_ppm is None else f"{host.drift_ppm:.3f}",
+            number(host.shift_ns),
+        ]
+        for index, host in enumerate(hosts)
+    ]
+    notes = [f"host {index}: {', '.join(host.processes[:PIDS_SHOWN])}" for index, host in enumerate(hosts)]
+    columns = ["host", "processes", "anchors", "disagreement", "drift (ppm)", "shift"]
+    yield Table("Clocks (ms)", columns, rows, [report.clocks.statement, *notes])
 
 
 def _lanes(report: Report, overlapping: list[LaneFigures]) -> Table:

@@ -11,10 +11,10 @@ from analyzers.endpoints import SpanReference
 from analyzers.lanes import LaneFigures
 from analyzers.lifecycle import CrossProcessPair, Edge, Fault
 from analyzers.pipeline import Pipeline
+from analyzers.rank_map import NamedBy, RankDevice
 from analyzers.rank_starts import StartSkew
+from analyzers.readers.clocks import ClockAlignment
 from analyzers.readers.load import LoadReport
-from analyzers.readers.rank_files import ClockAlignment
-from analyzers.readers.ranks import RankBasis
 from analyzers.readers.small_files import Observation
 from analyzers.requests import RequestFigures
 from analyzers.resources import ResourceGrowth
@@ -105,7 +105,9 @@ class RankNaming(msgspec.Struct, frozen=True):
     """Which ranks were found, and what their names were taken from."""
 
     ranks: list[int]
-    bases: list[RankBasis]
+    bases: list[NamedBy]
+    devices: list[RankDevice] = []
+    """Every rank, the device that it drives, and the processes that it is in each file."""
 
 
 class StepFigures(msgspec.Struct, frozen=True):
@@ -172,7 +174,7 @@ class Report(msgspec.Struct, frozen=True):
     """Where the time between two published steps went."""
     skew: list[RankSkew]
     clocks: ClockAlignment
-    """How the times of several rank files were made comparable."""
+    """How the times of several ranks were made comparable, and how well."""
     rank_starts: list[StartSkew]
     """Start skew by name over traces of one rank each; empty where their clocks are not aligned."""
     lanes: list[LaneFigures]

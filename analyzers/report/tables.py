@@ -10,10 +10,11 @@ from analyzers.bubbles import StepTime
 from analyzers.callables import is_prefill
 from analyzers.lifecycle import Fault
 from analyzers.pipeline import Overlap, Pipeline
+from analyzers.rank_map import RankDevice
 from analyzers.report.input_tables import input_tables
 from analyzers.report.model import Report, SpanFigures, StepFigures
 from analyzers.report.overview import overview
-from analyzers.report.text import MILLISECOND, UNAVAILABLE, Table, number, percent
+from analyzers.report.text import MILLISECOND, UNAVAILABLE, Table, device_number, number, percent
 from analyzers.requests import RequestFigures
 from analyzers.resources import ResourceGrowth
 from analyzers.skew import Lateness, RankSkew
@@ -47,7 +48,7 @@ def report_tables(report: Report, *, full: bool = True) -> list[Table]:
     for skew in report.skew:
         # Who is critical and who is last is drawn once a decode callable: for its steady rounds if there are any.
         in_detail = skew.callable not in detailed and not is_prefill(skew.callable)
-        tables += _rank_tables(skew, in_detail=in_detail)
+        tables += _rank_tables(skew, report, in_detail=in_detail)
         detailed.add(skew.callable)
     tables += [table for figures in report.requests for table in _requests(figures)]
     if report.resources:
@@ -191,7 +192,7 @@ def _overlap(overlap: Overlap) -> list[str]:
     return [str(overlap.overlapping), str(overlap.pairs), percent(overlap.share)]
 
 
-def _rank_tables(skew: RankSkew, *, in_detail: bool) -> list[Table]:
+def _rank_tables(skew: RankSkew, report: Report, *, in_detail: bool) -> list[Table]:
     figures = [
         ("runner-start skew", skew.runner_start_skew),
         ("runner-end skew", skew.runner_end_skew),
@@ -211,6 +212,8 @@ def _rank_tables(skew: RankSkew, *, in_detail: bool) -> list[Table]:
         f"more than {skew.late_ns / MILLISECOND:g} ms after the median: {len(skew.late_starts)} starts, "
         f"{len(skew.long_tails)} ends; rounds with such a skew: {skew.rounds_over_late_start_skew} at start, "
         f"{skew.rounds_over_late_end_skew} at end",
+        *([report.clocks.statement] if ranks > 1 else []),
+        *([skew.clocks] if skew.clocks else []),
         *_too_small_note(summary for _, summary in figures),
     ]
     title = f"Ranks: {skew.callable}, {skew.scope} rounds (ms)"
@@ -219,7 +222,7 @@ def _rank_tables(skew: RankSkew, *, in_detail: bool) -> list[Table]:
     ]
     if ranks > 1 and in_detail:
         tables.append(_critical_rank(skew))
-        tables.append(_last_ranks(skew))
+        tables.append(_last_ranks(skew, report.ranks.devices))
     return tables
 
 
@@ -233,10 +236,17 @@ def _critical_rank(skew: RankSkew) -> Table:
     return Table(title, ["phase", *_SUMMARY_COLUMNS], rows, notes)
 
 
-def _last_ranks(skew: RankSkew) -> Table:
+def _last_ranks(skew: RankSkew, devices: Iterable[RankDevice]) -> Table:
+    logical: dict[int, set[int | None]] = {}
+    physical: dict[int, set[int | None]] = {}
+    for entry in devices:
+        logical.setdefault(entry.rank, set()).add(entry.logical_device)
+        physical.setdefault(entry.rank, set()).add(entry.physical_device)
     rows = [
         [
             str(rank),
+            _one_device(logical.get(rank, set())),
+            _one_device(physical.get(rank, set())),
             str(skew.last_to_start.counts.get(rank, 0)),
             str(skew.last_to_end.counts.get(rank, 0)),
             str(sum(event.rank == rank for event in skew.late_starts)),
@@ -246,8 +256,22 @@ def _last_ranks(skew: RankSkew) -> Table:
     ]
     notes = [_p_value(skew.last_to_start), _p_value(skew.last_to_end)]
     title = f"Last ranks: {skew.callable}, {skew.scope} rounds"
-    columns = ["rank", "last to start", "last to end", "late starts", "long tails"]
+    columns = [
+        "rank",
+        "logical device",
+        "physical device",
+        "last to start",
+        "last to end",
+        "late starts",
+        "long tails",
+    ]
     return Table(title, columns, rows, [note for note in notes if note])
+
+
+def _one_device(devices: set[int | None]) -> str:
+    """The device that a rank drives, as far as its files name one; `unavailable` where they differ."""
+    known = devices - {None}
+    return device_number(next(iter(known)) if len(known) == 1 else None)
 
 
 def _p_value(lateness: Lateness) -> str:

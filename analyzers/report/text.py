@@ -26,3 +26,8 @@ def number(value: float | None, unit: float = MILLISECOND) -> str:
 def percent(value: float | None) -> str:
     """A share as a percentage with one decimal; `unavailable` when there is none."""
     return UNAVAILABLE if value is None else f"{100 * value:.1f} %"
+
+
+def device_number(device: int | None) -> str:
+    """The number of a device; `unavailable` where nothing names it."""
+    return UNAVAILABLE if device is None else str(device)

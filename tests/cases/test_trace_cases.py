@@ -77,7 +77,7 @@ def test_07_reading_goes_on_after_a_damaged_event() -> None:
     trace = read("07-json-unescaped-quote")
     assert [name for name, _, _ in spans_of(trace)] == ["a", "c"]
     [issue] = trace.report.issues
-    assert (issue.kind, issue.count, issue.where) == ("malformed", 1, "line 3")
+    assert (issue.kind, issue.count, issue.where) == ("malformed", 1, "line 3, byte 71")
 
 
 def test_08_bytes_that_are_not_utf8() -> None:
@@ -163,7 +163,7 @@ def test_25_metadata_needs_no_time() -> None:
 
 def test_27_a_missing_pid_is_not_pid_zero() -> None:
     trace = read("27-pid-tid-missing")
-    assert [trace.spans.lane_of(row)[1:] for row in range(2)] == [(None, None), (0, 0)]
+    assert [(lane.pid, lane.tid) for lane in map(trace.spans.lane_of, range(2))] == [(None, None), (0, 0)]
     assert trace.report.count("missing_pid") == 1
 
 

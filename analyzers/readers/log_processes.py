@@ -1,0 +1,200 @@
+"""The processes of one log: their devices and clock anchors, and which wrote a record where a pid was used again.
+
+Upstream, a process writes one ready line; its anchor is its first record. So a second ready line of a pid, a clock that
+went back, or invocations that begin again behind an anchor prove that another process has got the pid.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from analyzers.spans import SpanTable
+
+_ANCHOR = re.compile(
+    rb"\[CLOCK_ANCHOR\][ \t]+v=1[ \t]+pid=(\d{1,18})[ \t]+mono_ns=(\d{1,18})[ \t]+wall_ns=(\d{1,19})(?!\d)"
+)
+_READY = re.compile(rb"\[chip_process pid=(\d{1,18}) dev=(\d{1,9})\] ready")
+_VISIBLE = re.compile(rb"ASCEND_RT_VISIBLE_DEVICES=[\"']?([0-9][0-9, ]*)")
+# One device in both spaces, as the runtime logs it at DEBUG level.
+_MAPPED = re.compile(rb"device id: acl (\d{1,9}) -> hal (\d{1,9})")
+
+_ROOT = "chip.run"
+
+
+@dataclass(frozen=True)
+class ClockAnchor:
+    """One process's mapping from CLOCK_MONOTONIC to wall time: wall = wall_ns + (t - mono_ns)."""
+
+    pid: int
+    mono_ns: int
+    wall_ns: int
+    incarnation: int = 0
+    """Which of the processes that had the pid, from 0."""
+
+    @property
+    def offset_ns(self) -> int:
+        """Wall time, in ns since 1970, at which the process's clock showed 0."""
+        return self.wall_ns - self.mono_ns
+
+
+@dataclass(frozen=True)
+class ReadyDevice:
+    """A ready line: the device number that the runtime gave a process, which is a logical one."""
+
+    pid: int
+    logical_device: int
+    incarnation: int = 0
+
+
+@dataclass(frozen=True)
+class LogProcesses:
+    """What the lines of a log besides its records say about its processes."""
+
+    anchors: tuple[ClockAnchor, ...] = ()
+    ready: tuple[ReadyDevice, ...] = ()
+    physical_devices: Mapping[int, int] = field(default_factory=dict)
+    """Logical device -> physical device, where the log names the visible devices, and only one list of them."""
+
+
+@dataclass(frozen=True)
+class _Marker:
+    """An anchor or a ready line, the how manieth it is, and how many rows of each table were read before it."""
+
+    line: ClockAnchor | ReadyDevice
+    order: int
+    row: int
+    invalid_row: int
+
+
+class ProcessFinder:
+    """Collects what a log says of its processes, piece by piece; `tell_apart` is for the finished tables."""
+
+    def __init__(self) -> None:
+        self._markers: list[_Marker] = []
+        self._visible: set[str] = set()
+        self._mapped: dict[int, set[int]] = {}
+
+    def add(
+        self, text: bytes, records: Sequence[re.Match[bytes]], first_row: int, first_invalid_row: int
+    ) -> None:
+        """Take one piece of the log: `records` are those in it, and the rows the first that they become."""
+        found: list[tuple[int, ClockAnchor | ReadyDevice]] = [
+            (match.start(), ClockAnchor(*map(int, match.groups()))) for match in _ANCHOR.finditer(text)
+        ]
+        found += [(match.start(), ReadyDevice(*map(int, match.groups()))) for match in _READY.finditer(text)]
+        starts = [record.start() for record in records] if found else []
+        for offset, line in sorted(found, key=lambda entry: entry[0]):
+            before = bisect.bisect_left(starts, offset)
+            invalid = sum(record[8].startswith(b"-") for record in records[:before])
+            row = first_row + before - invalid
+            self._markers.append(_Marker(line, len(self._markers), row, first_invalid_row + invalid))
+        self._visible.update(match[1].decode().strip(" ,") for match in _VISIBLE.finditer(text))
+        for match in _MAPPED.finditer(text):
+            self._mapped.setdefault(int(match[1]), set()).add(int(match[2]))
+
+    def tell_apart(self, spans: SpanTable, invalid: SpanTable) -> tuple[SpanTable, SpanTable, LogProcesses]:
+        """Both tables with the incarnation of each lane, and the processes of the log."""
+        of_pid: dict[int, list[_Marker]] = {}
+        for marker in self._markers:
+            of_pid.setdefault(marker.line.pid, []).append(marker)
+        begins = {pid: found for pid, markers in of_pid.items() if (found := _begins(spans, pid, markers))}
+        lines = [
+            dataclasses.replace(
+                marker.line,
+                incarnation=sum(begin.order <= marker.order for begin in begins.get(marker.line.pid, ())),
+            )
+            for marker in self._markers
+        ]
+        processes = LogProcesses(
+            anchors=tuple(line for line in lines if isinstance(line, ClockAnchor)),
+            ready=tuple(line for line in lines if isinstance(line, ReadyDevice)),
+            physical_devices=self._physical_devices(),
+        )
+        for pid, found in begins.items():
+            spans = _with_incarnations(spans, pid, [begin.row for begin in found])
+            invalid = _with_incarnations(invalid, pid, [begin.invalid_row for begin in found])
+        return spans, invalid, processes
+
+    def _physical_devices(self) -> dict[int, int]:
+        if self._visible:
+            return parse_visible_devices(next(iter(self._visible))) if len(self._visible) == 1 else {}
+        return {
+            logical: next(iter(physical)) for logical, physical in self._mapped.items() if len(physical) == 1
+        }
+
+
+def parse_visible_devices(text: str) -> dict[int, int]:
+    """Logical -> physical device of a list like `4,5,6,7`; {} for one that is not whole.
+
+    Upstream reads ASCEND_RT_VISIBLE_DEVICES so: separated by commas or blanks, believed whole or not at all.
+    """
+    words = text.replace(",", " ").split()
+    if not all(word.isascii() and word.isdecimal() and len(word) < 10 for word in words):
+        return {}
+    return dict(enumerate(map(int, words)))
+
+
+def _begins(spans: SpanTable, pid: int, markers: Sequence[_Marker]) -> list[_Marker]:
+    """The markers with which another process begins; for a second ready line that is the anchor before it."""
+    if len(markers) < 2:
+        return []
+    anchors = [marker for marker in markers if isinstance(marker.line, ClockAnchor)]
+    ends = {id(anchor): after.row for anchor, after in pairwise(anchors)}
+    rows, invocations = _runs(spans, pid) if len(anchors) > 1 else ([], [])
+    found: list[_Marker] = []
+    last: ClockAnchor | None = None
+    unready: _Marker | None = None
+    """The last anchor, until a ready line follows it."""
+    is_ready = False
+    for marker in markers:
+        if isinstance(marker.line, ReadyDevice):
+            if is_ready:
+                found.append(unready or marker)
+            is_ready, unready = True, None
+            continue
+        if last is not None:
+            first = bisect.bisect_left(rows, found[-1].row if found else 0)
+            here = bisect.bisect_left(rows, marker.row)
+            end = bisect.bisect_left(rows, ends.get(id(marker), len(spans)))
+            went_back = marker.line.mono_ns < last.mono_ns
+            if went_back or _begin_again(invocations[first:here], invocations[here:end]):
+                found.append(marker)
+                is_ready = False
+        last, unready = marker.line, marker
+    return found
+
+
+def _runs(spans: SpanTable, pid: int) -> tuple[list[int], list[int]]:
+    """Rows and invocations of the runs of a pid."""
+    of_pid = np.array([lane.pid == pid for lane in spans.lanes], dtype=np.bool_)
+    if not of_pid.any():
+        return [], []
+    rows = np.flatnonzero(spans.named(_ROOT) & of_pid[spans.lane])
+    return rows.tolist(), spans.invocation[rows].tolist()
+
+
+def _begin_again(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether invocations, which one process counts upwards, begin again: each has one run."""
+    return bool(before and after) and (min(after) < min(before) or not set(before).isdisjoint(after))
+
+
+def _with_incarnations(spans: SpanTable, pid: int, begins: Sequence[int]) -> SpanTable:
+    """`spans` with lanes of their own for the rows of `pid` from each of `begins` on."""
+    lanes, codes = list(spans.lanes), spans.lane.copy()
+    for code, lane in enumerate(spans.lanes):
+        if lane.pid != pid:
+            continue
+        rows = np.flatnonzero(spans.lane == code)
+        lives = np.searchsorted(begins, rows, side="right")
+        for life in np.unique(lives).tolist():
+            if life:
+                codes[rows[lives == life]] = len(lanes)
+                lanes.append(lane._replace(incarnation=life))
+    return dataclasses.replace(spans, lanes=tuple(lanes), lane=codes)
