@@ -109,6 +109,28 @@ class CheckSection(_Section, frozen=True):
     """Run the same requests without MTP as well, and compare them token for token."""
 
 
+class GateMetric(_Section, frozen=True):
+    """`[gate.metrics.<name>]`: what is asked of one metric."""
+
+    max_regression: Annotated[float, msgspec.Meta(ge=0)] | None = 0.02
+    """Share by which it may be worse."""
+    limit: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    """Absolute bound on the candidate's median, in the metric's unit."""
+
+
+class GateSection(_Section, frozen=True):
+    """`[gate]`: what the performance gate judges of runs of this profile."""
+
+    stage_runs: Count = 10
+    """Runs a side in each of its two stages."""
+    stage_one_p: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.05
+    """Below it, a regression in stage one asks for stage two."""
+    fail_p: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.01
+    """Below it, a regression fails."""
+    metrics: dict[str, GateMetric] | None = None
+    """What is judged; without any, tpot may regress by 2 %."""
+
+
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One benchmark: a model, an engine, a load and what is traced."""
 
@@ -120,6 +142,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     load: LoadSection
     trace: TraceSection = TraceSection()
     check: CheckSection = CheckSection()
+    gate: GateSection = GateSection()
 
 
 _SECTIONS: dict[str, type[_Section]] = {
@@ -128,6 +151,7 @@ _SECTIONS: dict[str, type[_Section]] = {
     "load": LoadSection,
     "trace": TraceSection,
     "check": CheckSection,
+    "gate": GateSection,
 }
 _HEADER = ("name", "description", "schema_version")
 
@@ -152,6 +176,17 @@ def load_profile(name_or_path: str, overrides: Sequence[str] = ()) -> Profile:
     return profile
 
 
+def profile_file(name_or_path: str) -> Path:
+    """Return the TOML file of a shipped profile, or the path as it stands.
+
+    Raises UsageError for an unknown name.
+    """
+    if _is_path(name_or_path):
+        return Path(name_or_path)
+    _check_shipped(name_or_path)
+    return Path(str(resources.files("profiles") / f"{name_or_path}.toml"))
+
+
 def profile_as_dict(profile: Profile) -> dict[str, Any]:
     """Return the resolved profile as plain data, for the manifest; an unset key is None."""
     plain: dict[str, Any] = msgspec.to_builtins(profile)
@@ -161,11 +196,11 @@ def profile_as_dict(profile: Profile) -> dict[str, Any]:
 def profile_as_toml(profile: Profile) -> str:
     """Return the resolved profile as TOML that `load_profile` reads back."""
     document = profile_as_dict(profile)
-    lines = [f"{key} = {_toml_value(document[key])}" for key in _HEADER]
+    lines = [f"{key} = {toml_value(document[key])}" for key in _HEADER]
     for section in _SECTIONS:
         lines += ["", f"[{section}]"]
         lines += [
-            f"{key} = {_toml_value(value)}" for key, value in document[section].items() if value is not None
+            f"{key} = {toml_value(value)}" for key, value in document[section].items() if value is not None
         ]
     return "\n".join(lines) + "\n"
 
@@ -176,12 +211,9 @@ def _shipped() -> list[str]:
 
 
 def _read(name_or_path: str) -> tuple[str, dict[str, Any]]:
-    is_path = name_or_path.endswith(".toml") or "/" in name_or_path
-    if not is_path and name_or_path not in _shipped():
-        raise UsageError(
-            f"unknown profile {name_or_path!r}{_nearest(name_or_path, _shipped())}; "
-            f"known: {', '.join(_shipped())}, or the path of a .toml file"
-        )
+    is_path = _is_path(name_or_path)
+    if not is_path:
+        _check_shipped(name_or_path)
     try:
         if is_path:
             text = Path(name_or_path).read_text(encoding="utf-8")
@@ -192,6 +224,18 @@ def _read(name_or_path: str) -> tuple[str, dict[str, Any]]:
         raise UsageError(f"cannot read profile {name_or_path}: {error.strerror}") from error
     except ValueError as error:  # TOML syntax or text encoding
         raise UsageError(f"profile {name_or_path} is not valid TOML: {error}") from error
+
+
+def _is_path(name_or_path: str) -> bool:
+    return name_or_path.endswith(".toml") or "/" in name_or_path
+
+
+def _check_shipped(name: str) -> None:
+    if name not in _shipped():
+        raise UsageError(
+            f"unknown profile {name!r}{_nearest(name, _shipped())}; "
+            f"known: {', '.join(_shipped())}, or the path of a .toml file"
+        )
 
 
 def _apply(document: dict[str, Any], override: str) -> None:
@@ -282,6 +326,8 @@ def _allowed(hint: Any) -> str:
         return "one of " + ", ".join(json.dumps(choice) for choice in arguments)
     if type(None) in arguments:
         return _allowed(next(argument for argument in arguments if argument is not type(None)))
+    if get_origin(hint) is dict:
+        return "a table of metrics, as {tpot = {max_regression = 0.02, limit = 60.0}}"
     if get_origin(hint) is Annotated:
         limits = arguments[1]
         if arguments[0] is float:
@@ -328,6 +374,9 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
-def _toml_value(value: Any) -> str:
-    """Write a string, number, boolean or list of strings; JSON and TOML agree on these but for DEL."""
+def toml_value(value: Any) -> str:
+    """Write a string, number, boolean, list of strings or table; JSON and TOML agree on the first but for DEL."""
+    if isinstance(value, dict):
+        kept = [f"{toml_value(key)} = {toml_value(item)}" for key, item in value.items() if item is not None]
+        return "{" + ", ".join(kept) + "}"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -19,7 +19,7 @@ DEFAULT_FILE = Path("dsv4bench.toml")
 
 DEFAULT_METRICS = {"tpot": MetricPolicy()}
 
-_KEYS = ("stage_runs", "stage_one_p", "fail_p", "allow_new", "metrics")
+_KEYS = ("stage_runs", "stage_one_p", "fail_p", "metrics")
 
 
 def load_policy(

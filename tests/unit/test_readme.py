@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from analyzers import errors as analyzer_errors
 from analyzers.rundir import RunDirectory
@@ -18,6 +18,7 @@ from dsv4bench.cli import app
 from dsv4bench.profile import (
     CheckSection,
     EngineSection,
+    GateSection,
     LoadSection,
     ModelSection,
     TraceSection,
@@ -42,25 +43,43 @@ def commands(document: Path) -> Iterator[str]:
 ALL_COMMANDS = sorted({command for document in DOCUMENTS for command in commands(document)})
 
 
+def command_of(words: list[str]) -> tuple[list[str], TyperCommand | TyperGroup, list[str]]:
+    """The names of the (sub)command that `words` call, the command, and its arguments."""
+    command = typer.main.get_command(app)
+    names: list[str] = []
+    while (
+        isinstance(command, TyperGroup) and len(names) < len(words) and words[len(names)] in command.commands
+    ):
+        command = command.commands[words[len(names)]]
+        names.append(words[len(names)])
+    return names, command, words[len(names) :]
+
+
+def leaf_commands(group: TyperCommand | TyperGroup, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command that is no group of others, by its names."""
+    if not isinstance(group, TyperGroup):
+        yield names
+        return
+    for name, command in group.commands.items():
+        yield from leaf_commands(command, (*names, name))
+
+
 @pytest.mark.parametrize("command", ALL_COMMANDS)
 def test_every_command_parses(command: str) -> None:
-    group = typer.main.get_command(app)
-    assert isinstance(group, TyperGroup)
-    name, *arguments = shlex.split(command)[1:]
-    assert name in group.commands
-    subcommand = group.commands[name]
-    context = subcommand.make_context(name, arguments, parent=typer.Context(group))
+    names, subcommand, arguments = command_of(shlex.split(command)[1:])
+    assert names
+    assert not isinstance(subcommand, TyperGroup), f"no such subcommand: {command}"
+    context = subcommand.make_context(names[-1], arguments)
     overrides = context.params.get("overrides") or context.params.get("set_") or []
-    profile = context.params.get("profile") or (context.params.get("name") if name == "profiles" else None)
-    if profile is not None:
+    is_name = names == ["profiles"]
+    profile = context.params.get("name") if is_name else context.params.get("profile")
+    if profile is not None and names[0] != "history":
         load_profile(profile, overrides)
 
 
 def test_the_readme_shows_every_command() -> None:
-    group = typer.main.get_command(app)
-    assert isinstance(group, TyperGroup)
-    shown = {command.split()[1] for command in commands(README)}
-    assert shown == set(group.commands)
+    shown = {tuple(command_of(shlex.split(command)[1:])[0]) for command in commands(README)}
+    assert shown == set(leaf_commands(typer.main.get_command(app)))
 
 
 def test_the_make_targets_exist() -> None:
@@ -106,7 +125,8 @@ def test_the_exit_codes_are_those_of_the_errors() -> None:
 def test_every_environment_variable_is_one_that_the_code_or_rich_reads() -> None:
     section = README.read_text().partition("## Environment")[2].partition("\n## ")[0]
     variables = set(re.findall(r"`([A-Z][A-Z0-9_]+)`", section)) - {"NO_COLOR"}
-    source = "".join(path.read_text() for path in (REPOSITORY / "dsv4bench").rglob("*.py"))
+    sources = [path for half in ("dsv4bench", "analyzers") for path in (REPOSITORY / half).rglob("*.py")]
+    source = "".join(path.read_text() for path in sources)
     assert variables
     assert {variable for variable in variables if f'"{variable}"' not in source} == set()
 
@@ -122,13 +142,14 @@ def test_the_table_of_profile_keys_has_every_key_with_its_default() -> None:
         "load": LoadSection,
         "trace": TraceSection,
         "check": CheckSection,
+        "gate": GateSection,
     }
     for section, record in sections.items():
         for field in msgspec.structs.fields(record):
             if field.required:
                 text = "required"
             elif field.default is None:
-                text = "one of these two"
+                text = "one of these two" if section == "load" else "none"
             else:
                 text = field.default if isinstance(field.default, str) else json.dumps(field.default)
             expected[f"{section}.{field.name}"] = text

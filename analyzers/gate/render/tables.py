@@ -8,8 +8,8 @@ from analyzers.gate.model import GateResult, MetricResult
 from analyzers.gate.wording import amount, count, label, p_text, percent
 from analyzers.report.text import UNAVAILABLE, Table
 
-SHOWN = "shown only"
-COLUMNS = ["metric", "baseline", "candidate", "change", "95 % interval", "allowed", "p", "verdict"]
+SHOWN = "(shown)"
+COLUMNS = ["metric", "baseline", "candidate", "change", "allowed", "p", "verdict"]
 
 
 def metrics_table(result: GateResult) -> Table:
@@ -28,10 +28,14 @@ def facts(result: GateResult) -> list[str]:
     if known:
         lines.append("machine: " + " vs ".join(known))
     for item in judged:
+        interval = item.interval
+        if interval is not None and interval.low is not None and interval.high is not None:
+            ends = " to ".join(percent(end - 1, signed=True) for end in (interval.low, interval.high))
+            lines.append(f"{item.name}: {percent(interval.confidence)} interval of the change: {ends}")
         if item.minimum_detectable is not None:
             lines.append(
-                f"{item.name}: so many runs with this noise catch a regression of {percent(item.minimum_detectable)} "
-                "with 90 % probability, smaller ones less often"
+                f"{item.name}: with these runs and their noise, a regression of {percent(item.minimum_detectable)} is "
+                "caught with 90 % probability, a smaller one less often"
             )
         if item.base_outliers or item.head_outliers:
             lines.append(
@@ -57,11 +61,10 @@ def _runs(result: GateResult, judged: Sequence[MetricResult]) -> str:
 
 def _row(item: MetricResult) -> list[str]:
     return [
-        label(item),
-        _median(item.base_median, item),
-        _median(item.head_median, item),
+        ", ".join(filter(None, [label(item), item.unit])),
+        _median(item.base_median),
+        _median(item.head_median),
         UNAVAILABLE if item.ratio is None else percent(item.ratio - 1, signed=True),
-        _interval(item),
         _allowed(item),
         _p_value(item),
         item.verdict if item.judged else SHOWN,
@@ -72,24 +75,17 @@ def _p_value(item: MetricResult) -> str:
     value = item.p_value if item.adjusted_p is None else item.adjusted_p
     if value is None:
         return UNAVAILABLE
-    return p_text(value).removeprefix("p ").removeprefix("= ") if item.judged else ""
+    return p_text(value).removeprefix("p ").removeprefix("= ").replace("< ", "<") if item.judged else ""
 
 
-def _median(value: float | None, item: MetricResult) -> str:
-    return UNAVAILABLE if value is None else amount(value, item.unit)
-
-
-def _interval(item: MetricResult) -> str:
-    if item.interval is None or item.interval.low is None or item.interval.high is None:
-        return UNAVAILABLE
-    low, high = (percent(end - 1, signed=True) for end in (item.interval.low, item.interval.high))
-    return f"{low} to {high}"
+def _median(value: float | None) -> str:
+    return UNAVAILABLE if value is None else amount(value, "")
 
 
 def _allowed(item: MetricResult) -> str:
     parts = []
     if item.max_regression is not None:
-        parts.append(f"{percent(item.max_regression)} worse")
+        parts.append(f"{'-' if item.higher_is_better else '+'}{percent(item.max_regression)}")
     if item.limit is not None:
-        parts.append(f"{'at least' if item.higher_is_better else 'at most'} {amount(item.limit, item.unit)}")
+        parts.append(f"{'at least' if item.higher_is_better else 'at most'} {amount(item.limit, '')}")
     return ", ".join(parts)

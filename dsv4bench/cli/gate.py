@@ -1,0 +1,168 @@
+"""`dsv4bench gate`: is a candidate slower than its baseline."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsv4bench.cli import gate_run
+
+gate = typer.Typer(
+    name="gate",
+    help="Tell whether a candidate is slower than its baseline; what cannot be told never passes.",
+    no_args_is_help=True,
+)
+baseline = typer.Typer(name="baseline", help="Save runs as a baseline, and show one.", no_args_is_help=True)
+gate.add_typer(baseline)
+gate.command("run")(gate_run.run)
+
+
+class GateFormat(StrEnum):
+    """How a verdict is rendered."""
+
+    TABLE = "table"
+    MARKDOWN = "md"
+    JSON = "json"
+
+
+@gate.command()
+def check(
+    candidates: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="CANDIDATE...", help="Run directories, directories of runs, globs, or samples files."
+        ),
+    ],
+    baseline_: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            metavar="NAME|PATH",
+            help="A saved baseline, a samples file, or runs. Without it absolute limits alone are judged.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME[=SHARE]",
+            help="Judge this metric, and the share it may be worse by, as tpot=0.05; may be repeated.",
+        ),
+    ] = None,
+    limits: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit", metavar="NAME=VALUE", help="Absolute bound on the candidate's median, as tpot=60."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="TOML with a table `gate`; dsv4bench.toml if not given."
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="A profile whose table `gate` says what is judged.")
+    ] = None,
+    allow_new: Annotated[
+        bool, typer.Option("--allow-new", help="List metrics that the baseline lacks instead of refusing.")
+    ] = False,
+    force_compare: Annotated[
+        bool,
+        typer.Option(
+            "--force-compare", "--allow-different", help="Warn of another configuration or machine only."
+        ),
+    ] = False,
+    drop_failed: Annotated[
+        bool, typer.Option("--drop-failed", help="Leave failed runs out, with a warning.")
+    ] = False,
+    output_format: Annotated[
+        GateFormat, typer.Option("--format", help="How to render the verdict.")
+    ] = GateFormat.TABLE,
+    json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the verdict to this file.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Also write it as Markdown.")
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Also write it as JUnit XML.")
+    ] = None,
+) -> None:
+    """Compare candidate runs with a baseline, metric by metric, and exit by the verdict.
+
+    Exit codes: 0 PASS, 1 FAIL, 3 NO-DATA, 5 NOT-COMPARABLE or UNDECIDED, 2 unusable input.
+    """
+    import msgspec
+
+    from analyzers.gate.check import check_runs
+    from analyzers.gate.policy import load_policy
+    from analyzers.gate.write import Outputs, write_result
+
+    policy = load_policy(_profile_file(profile), config, metrics or [], limits or [])
+    policy = msgspec.structs.replace(
+        policy,
+        allow_new=policy.allow_new or allow_new,
+        allow_different=force_compare,
+        drop_failed=drop_failed,
+    )
+    result = check_runs(candidates, baseline_, policy)
+    rendering = GateFormat.JSON if json else output_format
+    write_result(result, Outputs(rendering.value, out, markdown, junit))
+    if result.exit_code:
+        raise typer.Exit(result.exit_code)
+
+
+@baseline.command("save")
+def save(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME|FILE", help="baselines/NAME.json, or the file itself.")
+    ],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories, directories of runs, or globs.")
+    ],
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric", metavar="PATH", help=r"Keep this figure of the report too, as step_time\[0].wall.p50."
+        ),
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite a baseline of that name.")] = False,
+) -> None:
+    """Save runs as a baseline: their metrics, configuration, machine, revision and date."""
+    from analyzers.gate.baseline import save_baseline
+
+    path, samples = save_baseline(name, runs, metrics or [], replace=replace)
+    typer.echo(f"{path}: {len(samples.runs)} run{'s' * (len(samples.runs) != 1)} saved")
+    for warning in samples.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+
+
+@baseline.command("show")
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A saved baseline or any samples file.")],
+    json: Annotated[bool, typer.Option("--json", help="Print it as one JSON document.")] = False,
+) -> None:
+    """Print a baseline: where it is from, and its metrics."""
+    import msgspec
+    from rich.console import Console
+
+    from analyzers.gate.baseline import baseline_path, baseline_tables
+    from analyzers.gate.samples import read_samples
+    from analyzers.report.terminal import print_table
+
+    samples = read_samples([baseline_path(name)])
+    if json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(samples), indent=2).decode())
+        return
+    console = Console()
+    for table in baseline_tables(samples):
+        print_table(table, console)
+
+
+def _profile_file(profile: str | None) -> str | None:
+    from dsv4bench.profile import profile_file
+
+    return None if profile is None else str(profile_file(profile))
