@@ -1,0 +1,179 @@
+"""`dsv4bench gate run` and `gate calibrate`: runs made for a verdict, in turn on this machine."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dsv4bench.gate.execute import Outcome
+    from dsv4bench.gate.sides import Name, Side
+
+Profile = Annotated[str, typer.Argument(help="A shipped profile or the path of a .toml file.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the profile on both sides."),
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        metavar="NAME[=SHARE]",
+        help="Judge this metric, and the share it may be worse by, as tpot=0.05; may be repeated.",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="TOML with a table named gate; dsv4bench.toml by default."),
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Where the runs are kept; gates/<profile>-<time> if not given.")
+]
+Timeout = Annotated[
+    float, typer.Option(min=1, metavar="SECONDS", help="A run that takes longer is ended, and has failed.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+_SIDE = "A checkout or virtual environment, a git revision, or a command line; dir:, ref: or cmd: says which."
+
+
+def run(
+    base: Annotated[str, typer.Option(metavar="CMD|REF|DIR", help=_SIDE)],
+    head: Annotated[str, typer.Option(metavar="CMD|REF|DIR", help="The candidate, in the same way.")],
+    profile: Profile = "smoke",
+    runs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Runs a side in each of two stages; stage_runs of the gate table, else 10."),
+    ] = None,
+    set_: Settings = None,
+    base_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--base-set",
+            metavar="KEY=VALUE",
+            help="Override a key of the base's profile, to differ on purpose.",
+        ),
+    ] = None,
+    head_set: Annotated[
+        list[str] | None,
+        typer.Option("--head-set", metavar="KEY=VALUE", help="The same of the candidate's profile."),
+    ] = None,
+    metrics: Metrics = None,
+    limits: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit", metavar="NAME=VALUE", help="Absolute bound on the candidate's median, as tpot=60."
+        ),
+    ] = None,
+    config: Config = None,
+    out: Out = None,
+    timeout: Timeout = 600,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Also write the verdict as Markdown.")
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Also write it as JUnit XML.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run base and candidate in turn (ABBA) on this machine, as often as a verdict takes, and exit by it.
+
+    Exit codes: 0 PASS, 1 FAIL (also when a run of the candidate failed), 3 NO-DATA (a run of the base failed), 5
+    NOT-COMPARABLE or UNDECIDED, 2 bad usage, 130 interrupted.
+    """
+    from contextlib import ExitStack
+
+    from analyzers.gate.policy import load_policy
+    from analyzers.gate.write import Outputs, write_result
+    from dsv4bench.gate.interleave import Interleaved, keys_of, run_gate
+    from dsv4bench.gate.sides import open_side
+    from dsv4bench.profile import profile_file
+
+    policy = load_policy(str(profile_file(profile)), config, metrics or [], limits or [])
+    declared = keys_of([*(base_set or []), *(head_set or [])])
+    root = _directory(out, profile)
+    with _terminable(), ExitStack() as stack:
+        sides: dict[Name, Side] = {
+            "base": stack.enter_context(open_side("base", base, profile, [*(set_ or []), *(base_set or [])])),
+            "head": stack.enter_context(open_side("head", head, profile, [*(set_ or []), *(head_set or [])])),
+        }
+        display = _Display(next(iter(policy.metrics)))
+        for side in sides.values():
+            display.says(f"{side.name}: {side.description}")
+        display.says(f"runs are kept in {root}")
+        gate = Interleaved(sides, root, display, timeout, list(policy.metrics), declared)
+        result = run_gate(gate, policy, policy.stage_runs if runs is None else runs)
+    write_result(result, Outputs("json" if json else "table", markdown=markdown, junit=junit))
+    if result.exit_code:
+        raise typer.Exit(result.exit_code)
+
+
+class _Display:
+    """How the runs go, on stderr: a line a run."""
+
+    def __init__(self, metric: str) -> None:
+        from rich.console import Console
+
+        self._console = Console(stderr=True, highlight=False)
+        self._metric = metric
+        self._progress = ""
+
+    def begins(self, label: str, number: int, total: int) -> None:
+        """See `interleave.Observer`."""
+        self._progress = f"{number}/{total} {label}" if number else f"{label} (not counted)"
+
+    def ended(self, outcome: Outcome) -> None:
+        """See `interleave.Observer`."""
+        from analyzers.gate.metrics import metric
+        from analyzers.gate.wording import amount
+
+        found = outcome.failure or ""
+        if outcome.samples is not None:
+            values = outcome.samples.metrics.get(self._metric) or [None]
+            value = values[0]
+            found = f"{self._metric} " + (
+                amount(value, metric(self._metric).unit) if value is not None else "unavailable"
+            )
+        self.says(f"{self._progress}: {found} ({outcome.duration_s:.1f} s)")
+
+    def says(self, text: str) -> None:
+        """See `interleave.Observer`."""
+        self._console.print(f"gate: {text}", markup=False, soft_wrap=True)
+
+
+def _directory(out: Path | None, profile: str) -> Path:
+    """An empty directory for the runs of a gate."""
+    from dsv4bench.errors import UsageError
+
+    root = out or Path("gates") / f"{Path(profile).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if any(root.iterdir()):
+            raise UsageError(f"the output directory {root} is not empty; name a new one with --out")
+    except OSError as error:
+        raise UsageError(f"cannot write to {root}: {error.strerror}; name another one with --out") from error
+    return root.resolve()
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends as Ctrl-C does: with the processes of the run, and what was measured kept."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    from dsv4bench.errors import RunInterruptedError
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise RunInterruptedError("interrupted before the first run") from stop
+    finally:
+        signal.signal(signal.SIGTERM, before)

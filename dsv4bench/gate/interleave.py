@@ -1,0 +1,262 @@
+"""Runs of two sides in ABBA order, in one or two stages, and the verdict on them.
+
+ABBA (base, head, head, base, ...) puts a steady drift of the machine on both sides alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from analyzers.gate.comparability import said
+from analyzers.gate.machine import busy_before, what_moved
+from analyzers.gate.model import SCHEMA_VERSION, Difference, GatePolicy, GateResult, Samples, Verdict
+from analyzers.gate.samples import join_samples, write_samples
+from analyzers.gate.statistics import smallest_p_value
+from analyzers.gate.verdict import judge, wants_second_stage
+from dsv4bench.errors import RunInterruptedError
+from dsv4bench.gate.execute import Outcome, execute
+from dsv4bench.gate.sides import NAMES, Name, Side
+
+MOST_FAILURES = 3
+"""After so many failed runs of the head, no more are made: the verdict stands."""
+
+_PROMPTS = {"load.prompts", "load.prompt_tokens"}
+
+
+class Observer(Protocol):
+    """Is told how a gate goes; the command line prints it."""
+
+    def begins(self, label: str, number: int, total: int) -> None:
+        """Run `number` of `total` of this stage begins; 0 is a warm-up."""
+        ...
+
+    def ended(self, outcome: Outcome) -> None:
+        """The run ended, with figures or without."""
+        ...
+
+    def says(self, text: str) -> None:
+        """Something else to tell: a stage, a decision."""
+        ...
+
+
+def abba(pairs: int) -> Iterator[Name]:
+    """The order of `pairs` runs a side."""
+    for pair in range(pairs):
+        yield from NAMES if pair % 2 == 0 else reversed(NAMES)
+
+
+@dataclass
+class Interleaved:
+    """The runs of both sides so far. Every run is on disk under `root` before the next one begins.
+
+    `root/<side>/run-<i>` are the run directories, `root/<side>.json` the samples of the runs until then.
+    """
+
+    sides: Mapping[Name, Side]
+    root: Path
+    observer: Observer
+    timeout_s: float
+    names: Sequence[str] = ()
+    """Metrics to take beyond those that every run has."""
+    declared: frozenset[str] = frozenset()
+    """Configuration keys in which the sides are meant to differ: they are listed, and not held against the gate."""
+    warm_ups: list[Outcome] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def warm_up(self) -> None:
+        """Run each side once, uncounted, so that checkpoint and compiled programs are cached; ends with one that failed."""
+        for name in NAMES:
+            self.warm_ups.append(self._run(name, "warm-up", f"{name} warm-up", 0, 0))
+            if self.failed(name):
+                return
+
+    def stage(self, runs: int) -> None:
+        """Make `runs` more runs a side; ends early once the base failed, or the head MOST_FAILURES times."""
+        for position, name in enumerate(abba(runs)):
+            number = len(self.of(name)) + 1
+            label = f"{name} run {number}"
+            self.outcomes.append(self._run(name, f"run-{number:02}", label, position + 1, 2 * runs))
+            self._write(name)
+            if self.failed("base") or len(self.failed("head")) >= MOST_FAILURES:
+                return
+
+    def of(self, name: Name) -> list[Outcome]:
+        """The runs of a side."""
+        return [outcome for outcome in self.outcomes if outcome.side.name == name]
+
+    def failed(self, name: Name) -> list[Outcome]:
+        """Those without figures, its warm-up included."""
+        warm_ups = [outcome for outcome in self.warm_ups if outcome.side.name == name]
+        return [outcome for outcome in (*warm_ups, *self.of(name)) if outcome.failure is not None]
+
+    def samples(self, name: Name) -> Samples:
+        """The figures of a side's runs, without the configuration keys that were declared to differ.
+
+        Those of its warm-up while there is no other.
+        """
+        warm_ups = [outcome for outcome in self.warm_ups if outcome.side.name == name]
+        runs = self.of(name) or warm_ups
+        parts = [outcome.samples for outcome in runs if outcome.samples is not None]
+        joined = join_samples(parts) if parts else Samples({})
+        return msgspec.structs.replace(
+            joined,
+            config={key: value for key, value in joined.config.items() if key not in self.declared},
+            warnings=[*_shared(runs), *what_moved([outcome.conditions for outcome in runs])],
+            source=self.sides[name].description,
+        )
+
+    def declared_differences(self) -> list[Difference]:
+        """The configuration keys that were declared to differ, and do."""
+        base, head = (
+            next((it.samples.config for it in self.warm_ups if it.side.name == name and it.samples), {})
+            for name in NAMES
+        )
+        return [
+            Difference(key, said(base, key), said(head, key))
+            for key in sorted(self.declared)
+            if base.get(key) != head.get(key)
+        ]
+
+    def _run(self, name: Name, place: str, label: str, number: int, total: int) -> Outcome:
+        self.observer.begins(label, number, total)
+        outcome = self._checked(
+            execute(self.sides[name], self.root / name / place, label, self.timeout_s, self.names)
+        )
+        self.observer.ended(outcome)
+        return outcome
+
+    def _checked(self, outcome: Outcome) -> Outcome:
+        """A run that is not configured as the side's first one is no sample of it."""
+        first = next((it.samples for it in self.warm_ups if it.side is outcome.side), None)
+        if first is None or outcome.samples is None:
+            return outcome
+        changed = [
+            key
+            for key in dict.fromkeys([*first.config, *outcome.samples.config])
+            if first.config.get(key) != outcome.samples.config.get(key)
+        ]
+        if first.machine != outcome.samples.machine:
+            changed.append("machine")
+        if not changed:
+            return outcome
+        failure = f"its configuration is not that of the runs before it: {', '.join(changed)}"
+        return replace(outcome, samples=None, failure=failure)
+
+    def interrupted(self) -> str:
+        """For people: what is left of a gate that was interrupted, and how to judge it."""
+        base, head = (sum(it.samples is not None for it in self.of(name)) for name in NAMES)
+        message = f"interrupted after {base} base and {head} head runs; what was measured is in {self.root}"
+        if not (base and head):
+            return message
+        files = f"{self.root / 'head.json'} --baseline {self.root / 'base.json'}"
+        return f"{message}; judge it with: dsv4bench gate check {files}"
+
+    def _write(self, name: Name) -> None:
+        if any(outcome.samples is not None for outcome in self.of(name)):
+            write_samples(self.root / f"{name}.json", self.samples(name))
+
+
+def keys_of(overrides: Sequence[str]) -> frozenset[str]:
+    """The profile keys that KEY=VALUE overrides change. Setting one kind of prompts unsets the other."""
+    keys = {override.partition("=")[0].strip() for override in overrides}
+    return frozenset(keys | (_PROMPTS if keys & _PROMPTS else set()))
+
+
+def _shared(outcomes: Sequence[Outcome]) -> list[str]:
+    """The warnings of these runs, each once, with the number of runs that have it."""
+    counts: Counter[str] = Counter()
+    for outcome in outcomes:
+        if outcome.samples is not None:
+            prefix = f"{outcome.directory}: "
+            counts.update({warning.removeprefix(prefix) for warning in outcome.samples.warnings})
+    return [f"{text} (in {count} of {len(outcomes)} runs)" for text, count in counts.items()]
+
+
+def run_gate(gate: Interleaved, policy: GatePolicy, runs: int) -> GateResult:
+    """Warm up, make `runs` runs a side, as many again where the first ones ask for it, and judge them.
+
+    A failed run decides: NO-DATA where the base failed, FAIL where the head did.
+
+    Raises:
+        RunInterruptedError: on Ctrl-C; the processes of the run have ended, the runs before it are kept.
+    """
+    stages = 0
+    if smallest_p_value(runs, runs) >= policy.fail_p:
+        gate.observer.says(f"{runs} runs a side are too few for any verdict but on failures and limits")
+    try:
+        gate.warm_up()
+        if _is_worthwhile(gate, policy):
+            stages = 1
+            gate.stage(runs)
+            if not any(gate.failed(name) for name in NAMES) and wants_second_stage(
+                _judged(gate, policy, "stage one"), policy
+            ):
+                gate.observer.says(f"the first {runs} runs a side differ: {runs} more for certainty")
+                stages = 2
+                gate.stage(runs)
+    except KeyboardInterrupt as stop:
+        raise RunInterruptedError(gate.interrupted()) from stop
+    return _result(
+        gate, policy, f"interleaved ABBA, {stages} stage{'s' * (stages != 1)} of {runs} runs a side"
+    )
+
+
+def _is_worthwhile(gate: Interleaved, policy: GatePolicy) -> bool:
+    """Whether more runs can lead to a verdict: the warm-ups worked, and are of sides that may be compared."""
+    if any(gate.failed(name) for name in NAMES):
+        return False
+    return _judged(gate, policy, "warm-up").verdict not in ("NOT-COMPARABLE", "NO-DATA")
+
+
+def _judged(gate: Interleaved, policy: GatePolicy, method: str) -> GateResult:
+    return judge(gate.samples("base"), gate.samples("head"), policy, method=method, stored=False)
+
+
+def _result(gate: Interleaved, policy: GatePolicy, method: str) -> GateResult:
+    base, head = gate.samples("base"), gate.samples("head")
+    if base.metrics and head.metrics:
+        result = _judged(gate, policy, method)
+    else:
+        result = GateResult(
+            SCHEMA_VERSION,
+            "NO-DATA",
+            "there is nothing to compare",
+            base.source,
+            head.source,
+            method,
+            metrics=[],
+            warnings=[*base.warnings, *head.warnings],
+            base_machine=base.machine,
+            head_machine=head.machine,
+        )
+    busy = busy_before(gate.warm_ups[0].conditions)
+    result = msgspec.structs.replace(
+        result,
+        differences=[*gate.declared_differences(), *result.differences],
+        warnings=[*([busy] if busy else []), *result.warnings],
+    )
+    verdict, headline = _of_failures(gate)
+    return msgspec.structs.replace(result, verdict=verdict, headline=headline) if verdict else result
+
+
+def _of_failures(gate: Interleaved) -> tuple[Verdict | None, str]:
+    """What failed runs decide, and the sentence that says so."""
+    base, head = gate.failed("base"), gate.failed("head")
+    told = "; ".join(_told(gate, name) for name in NAMES if gate.failed(name))
+    if base:
+        return "NO-DATA", f"there is no base to compare with: {told}"
+    return ("FAIL", told) if head else (None, "")
+
+
+def _told(gate: Interleaved, name: Name) -> str:
+    failed = gate.failed(name)
+    first = failed[0]
+    runs = len(gate.of(name))
+    count = f"{len(failed)} of {runs} {name} runs failed" if runs else f"{name} does not run"
+    return f"{count}: {first.label}: {first.failure} (see {first.directory})"
