@@ -34,15 +34,20 @@ class Series(msgspec.Struct, frozen=True):
     entries: list[Entry]
 
     @property
+    def name(self) -> str:
+        """Profile and what differs from it."""
+        return f"{self.profile} ({self.differs})" if self.differs else self.profile
+
+    @property
     def title(self) -> str:
-        """Its name for people."""
-        what = f"{self.profile} ({self.differs})" if self.differs else self.profile
-        return f"{what}, {self.backend}, {self.model}, {self.machine}"
+        """All that it is of, for people."""
+        return f"{self.name}, {self.backend}, {self.model}, {self.machine}"
 
 
 class TrendRun(msgspec.Struct, frozen=True):
     """One run of a trend; `level` is the one that the series held there."""
 
+    identity: str
     revision: str
     dirty: bool
     label: str
@@ -65,6 +70,7 @@ class LevelStep(msgspec.Struct, frozen=True):
     """Where a trend goes from one level to the next, at the first run of the later one."""
 
     run: int
+    identity: str
     revision: str
     label: str
     started_ns: int
@@ -74,7 +80,8 @@ class LevelStep(msgspec.Struct, frozen=True):
     """after / before - 1; None from a level of 0."""
     better: bool
     within_revision: bool
-    """Whether the run before it is of the same revision, both without changes: then the code did not change."""
+    """Whether the run before it is of the same revision, both without changes: then it is not the code,
+    or the step lies a run or two from where it was found."""
     text: str
 
 
@@ -178,6 +185,7 @@ def trend(series: Series, name: str) -> Trend:
     ]
     runs = [
         TrendRun(
+            entry.identity,
             entry.revision,
             entry.dirty,
             entry.label,
@@ -217,8 +225,8 @@ def day(started_ns: int) -> str:
 
 
 def minute(started_ns: int) -> str:
-    """Date and time in UTC."""
-    return f"{_time(started_ns):%Y-%m-%d %H:%M}"
+    """Date and time in UTC, as one word."""
+    return f"{_time(started_ns):%Y-%m-%dT%H:%M}"
 
 
 def _time(started_ns: int) -> datetime:
@@ -236,10 +244,20 @@ def _step(runs: list[TrendRun], before: Level, after: Level, unit: str, higher_i
         f"from {figure(before.value)} to {with_unit(after.value, unit)}, {'better' if better else 'worse'}"
     )
     if within:
-        text += "; the run before is of the same revision, so the code is not the cause"
+        text += "; the run before is of the same revision: look at the machine, or at the revision a run or two away"
     return LevelStep(
-        after.start, first.revision, first.label, first.started_ns, before.value, after.value, change, better, within, text
-    )  # fmt: skip
+        after.start,
+        first.identity,
+        first.revision,
+        first.label,
+        first.started_ns,
+        before.value,
+        after.value,
+        change,
+        better,
+        within,
+        text,
+    )
 
 
 def _conflicts(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
