@@ -1,0 +1,172 @@
+"""Where a change lies, rank by rank: whose runs became longer, and how far the ranks are apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
+
+from analyzers.callables import is_prefill
+from analyzers.compare.changes import ALIKE, in_percent, time_change
+from analyzers.compare.model import Change, RankChange, RankComparison, RankFigure, RankFigureName, SideName
+from analyzers.compare.phases import pair_callables
+from analyzers.gate.statistics import outliers
+from analyzers.skew import RankSkew
+from analyzers.statistics import Summary
+
+_FEWEST_TO_STAND_OUT = 3
+"""Of two ranks that moved apart nobody can say which one is the odd one."""
+
+_FIGURES: dict[RankFigureName, Callable[[RankSkew], Summary]] = {
+    "runner-start skew": lambda item: item.runner_start_skew,
+    "runner-end skew": lambda item: item.runner_end_skew,
+    "step-end skew": lambda item: item.step_end_skew,
+    "critical rank": lambda item: item.critical_rank.root,
+    "bind": lambda item: item.bind,
+    "runner_run": lambda item: item.runner_run,
+    "runner-to-validate gap": lambda item: item.runner_to_validate_gap,
+    "validate": lambda item: item.validate,
+    "host excess": lambda item: item.host_excess,
+    "device bubble": lambda item: item.device_bubble,
+}
+
+
+def compare_ranks(a: Sequence[Sequence[RankSkew]], b: Sequence[Sequence[RankSkew]]) -> list[RankComparison]:
+    """Every decode callable whose runs both sides record; steady rounds where every run has some.
+
+    `a` and `b` hold the figures of each run.
+    """
+    found = []
+    for name, other in pair_callables(_decode(a), _decode(b)).items():
+        for scope in ("steady", "all"):
+            before, after = _of(a, name, scope), _of(b, other, scope)
+            if before and after and (scope == "all" or _all_have(a, name, b, other)):
+                found.append(_compare(before, after))
+                break
+    return found
+
+
+def _decode(runs: Sequence[Sequence[RankSkew]]) -> list[str]:
+    return list(dict.fromkeys(item.callable for run in runs for item in run if not is_prefill(item.callable)))
+
+
+def _of(runs: Sequence[Sequence[RankSkew]], name: str, scope: str) -> list[RankSkew]:
+    return [item for run in runs for item in run if (item.callable, item.scope) == (name, scope)]
+
+
+def _all_have(
+    a: Sequence[Sequence[RankSkew]], name: str, b: Sequence[Sequence[RankSkew]], other: str
+) -> bool:
+    """Whether each run with rounds of the callable has steady ones."""
+    return all(
+        len(_of(runs, callable_name, "steady")) == len(_of(runs, callable_name, "all"))
+        for runs, callable_name in ((a, name), (b, other))
+    )
+
+
+def _compare(a: Sequence[RankSkew], b: Sequence[RankSkew]) -> RankComparison:
+    before, after = ({rank for item in side for rank in item.ranks} for side in (a, b))
+    ranks = [
+        RankChange(
+            rank=rank,
+            runner_run=_change(a, b, partial(_runner_run, rank)),
+            root=_change(a, b, partial(_root, rank)),
+        )
+        for rank in sorted(before & after)
+    ]
+    missing: dict[SideName, list[int]] = {"A": sorted(after - before), "B": sorted(before - after)}
+    figures = [
+        RankFigure(figure, change)
+        for figure, summary_of in _FIGURES.items()
+        if (change := _change(a, b, summary_of)) is not None
+    ]
+    moved = _moved(ranks)
+    return RankComparison(
+        callable=a[0].callable,
+        scope=a[0].scope,
+        a_runs=len(a),
+        b_runs=len(b),
+        ranks=ranks,
+        missing_ranks={side: absent for side, absent in missing.items() if absent},
+        moved=moved,
+        figures=figures,
+        statement=_statement(ranks, moved),
+    )
+
+
+def _runner_run(rank: int, item: RankSkew) -> Summary | None:
+    return next((times.runner_run for times in item.by_rank if times.rank == rank), None)
+
+
+def _root(rank: int, item: RankSkew) -> Summary | None:
+    return next((times.root for times in item.by_rank if times.rank == rank), None)
+
+
+def _change(
+    a: Sequence[RankSkew], b: Sequence[RankSkew], summary_of: Callable[[RankSkew], Summary | None]
+) -> Change | None:
+    """The change of the mean of one figure; None unless runs of both sides have it."""
+    before, after = (
+        [found.mean for item in side if (found := summary_of(item)) is not None and found.mean is not None]
+        for side in (a, b)
+    )
+    return time_change(before, after) if before and after else None
+
+
+def _ratios(ranks: Sequence[RankChange]) -> dict[int, float]:
+    """rank -> how its runner_run changed."""
+    return {
+        entry.rank: entry.runner_run.ratio
+        for entry in ranks
+        if entry.runner_run is not None and entry.runner_run.ratio
+    }
+
+
+def _moved(ranks: Sequence[RankChange]) -> list[int]:
+    """Ranks whose change is at least `ALIKE` from that of the rank in the middle, and an outlier among all.
+
+    Where most ranks changed exactly alike, the outlier rule is disabled and the first condition decides alone.
+    """
+    ratios = _ratios(ranks)
+    if len(ratios) < _FEWEST_TO_STAND_OUT:
+        return []
+    logarithms = [math.log(ratio) for ratio in ratios.values()]
+    middle = median(logarithms)
+    far = outliers(logarithms)
+    return [
+        rank
+        for position, (rank, logarithm) in enumerate(zip(ratios, logarithms, strict=True))
+        if abs(logarithm - middle) >= math.log1p(ALIKE) and (far is None or position in far)
+    ]
+
+
+def _statement(ranks: Sequence[RankChange], moved: Sequence[int]) -> str:
+    ratios = _ratios(ranks)
+    if not ratios:
+        return "No runner_run is recorded on both sides: which rank moved cannot be told."
+    if moved:
+        others = [ratio for rank, ratio in ratios.items() if rank not in moved]
+        named = ", ".join(
+            f"rank {entry.rank} from {_span(entry.runner_run)}" for entry in ranks if entry.rank in moved
+        )
+        return (
+            f"Unlike the other ranks moved the runner_run of {named}; that of the other {len(others)} moved by "
+            f"{in_percent(median(others))} (median)."
+        )
+    if len(ratios) < _FEWEST_TO_STAND_OUT:
+        each = ", ".join(
+            f"rank {entry.rank} from {_span(entry.runner_run)}" for entry in ranks if entry.rank in ratios
+        )
+        return f"The runner_run moved of {each}."
+    least, most = in_percent(min(ratios.values())), in_percent(max(ratios.values()))
+    if max(abs(ratio - 1) for ratio in ratios.values()) < ALIKE:
+        return f"No rank moved: every runner_run is within {100 * ALIKE:.0f} % ({least} to {most})."
+    span = least if least == most else f"{least} to {most}"
+    return f"No rank stands out: the runner_run of all {len(ratios)} ranks moved by {span}."
+
+
+def _span(change: Change | None) -> str:
+    if change is None or change.ratio is None:
+        return ""
+    return f"{change.a / 1e6:.3f} to {change.b / 1e6:.3f} ms ({in_percent(change.ratio)})"

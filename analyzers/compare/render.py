@@ -1,0 +1,99 @@
+"""A comparison for people (terminal, Markdown) and for programs (JSON), to standard output or a file."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from analyzers.compare.model import Comparison
+from analyzers.compare.tables import comparison_tables, headline, remarks, sides, warnings
+from analyzers.errors import UnusableInputError
+from analyzers.report.markdown import render_table
+from analyzers.report.terminal import print_table
+
+Format = Literal["table", "md", "json"]
+
+_FILE_WIDTH = 120
+
+
+def write_comparison(comparison: Comparison, output: Format, out: Path | None) -> None:
+    """Render `comparison` as `output` to the file `out`, or to standard output when it is None.
+
+    Raises:
+        UnusableInputError: the file cannot be written.
+    """
+    if out is None:
+        if output == "table":
+            render_terminal(comparison, Console())
+        else:
+            sys.stdout.write(render(comparison, output))
+        return
+    try:
+        out.write_text(render(comparison, output), encoding="utf-8")
+    except OSError as error:
+        raise UnusableInputError(f"--out {out}: cannot be written: {error.strerror or error}") from error
+
+
+def render(comparison: Comparison, output: Format) -> str:
+    """The whole comparison as text."""
+    match output:
+        case "json":
+            return msgspec.json.format(msgspec.json.encode(comparison), indent=2).decode() + "\n"
+        case "md":
+            return render_markdown(comparison)
+        case "table":
+            text = io.StringIO()
+            render_terminal(comparison, Console(file=text, width=_FILE_WIDTH))
+            return text.getvalue()
+
+
+def render_terminal(comparison: Comparison, console: Console) -> None:
+    """Print the sides, what changed in sentences, the tables, and what limits them."""
+    for line in sides(comparison):
+        _print(line, console, "dim")
+    console.print()
+    for line in headline(comparison):
+        _print(line, console, "bold")
+    for line in warnings(comparison):
+        _print(f"warning: {line}", console, "yellow")
+    for line in comparison.certainty:
+        _print(line, console, "")
+    console.print()
+    for table in comparison_tables(comparison):
+        print_table(table, console)
+    for line in remarks(comparison):
+        _print(line, console, "")
+
+
+def render_markdown(comparison: Comparison) -> str:
+    """A heading, the sentences, the tables, the remarks: fit for a comment on a pull request."""
+    lines = ["# Comparison", ""]
+    lines += [f"{_escaped(line)}  " for line in sides(comparison)]
+    lines += ["", *(f"- **{_escaped(line)}**" for line in headline(comparison))]
+    lines += [f"- **warning**: {_escaped(line)}" for line in warnings(comparison)]
+    lines += [*(f"- {_escaped(line)}" for line in comparison.certainty), ""]
+    lines += [render_table(table) for table in comparison_tables(comparison)]
+    lines += [f"- {_escaped(line)}" for line in remarks(comparison)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _print(line: str, console: Console, style: str) -> None:
+    """A sentence: wrapped for a terminal, one line for whoever searches the output of a pipe."""
+    console.print(Text(_printable(line), style=style), soft_wrap=not console.is_terminal)
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
+def _escaped(text: str) -> str:
+    printable = _printable(text)
+    for character in "\\|<*_`[":
+        printable = printable.replace(character, "\\" + character)
+    return printable
