@@ -11,6 +11,7 @@ import typer
 
 from analyzers.errors import AnalyzerError
 from dsv4bench.cli.analyze import analyze
+from dsv4bench.cli.compare import CompareCommand, compare
 from dsv4bench.cli.gate import gate
 from dsv4bench.cli.profiles import profiles
 from dsv4bench.cli.run import run
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 for command in (run, analyze, view, validate, swimlane, profiles):
     app.command()(command)
+app.command(cls=CompareCommand)(compare)
 app.add_typer(gate)
 
 
