@@ -28,7 +28,9 @@ def find_causes(results: Sequence[MetricResult]) -> list[str]:
         stem, tag = split_tag(key)
         if stem != "tpot" or tpot.ratio is None or not _moved(tpot.interval):
             continue
-        factors = _FACTORS if f"acceptance_length{tag}" in by_key else _FACTORS | _WITHOUT_MTP
+        acceptance = by_key.get(f"acceptance_length{tag}")
+        has_mtp = acceptance is not None and acceptance.ratio is not None
+        factors = _FACTORS if has_mtp else _FACTORS | _WITHOUT_MTP
         for name, (words, sign) in factors.items():
             factor = by_key.get(name + tag)
             if factor is None or factor.ratio is None or not _moved(factor.interval):

@@ -257,6 +257,9 @@ def is_path(name: str) -> bool:
 def suggestion(name: str, also: Iterable[str] = ()) -> str:
     """`; did you mean ...?` with the nearest known names, or where to find them."""
     known = [*REGISTRY, *also]
+    field = re.split(r"[.\[]", name, maxsplit=1)[0]
+    if field != name and (fields := difflib.get_close_matches(field, Report.__struct_fields__, n=1)):
+        return f"; did you mean {fields[0]}{name.removeprefix(field)}?"
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if near:
         return f"; did you mean {' or '.join(dict.fromkeys(near))}?"

@@ -43,6 +43,8 @@ STORED_WARNING = (
     "the baseline was stored: what the machine did differently between the two sessions is not controlled "
     "(`dsv4bench gate run` measures both sides in turn)"
 )
+_RUNS_WITH_OUTLIERS = 3
+"""Among fewer runs none is an outlier."""
 _ROUNDING = 1e-9
 """A ratio that is the threshold but for rounding is not beyond it."""
 
@@ -387,9 +389,8 @@ def _test(pair: Pair) -> _Test | None:
 
 def _notes(base: list[float], head: list[float]) -> list[str]:
     """What to know about the outlier counts."""
-    constant = [
-        name for name, side in (("baseline", base), ("candidate", head)) if side and outliers(side) is None
-    ]
+    sides = (("baseline", base), ("candidate", head))
+    constant = [name for name, side in sides if len(side) >= _RUNS_WITH_OUTLIERS and outliers(side) is None]
     if not constant:
         return []
     return [f"outliers = 0 in the {' and the '.join(constant)}: a zero MAD disables the outlier rule"]

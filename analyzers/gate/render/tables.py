@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from analyzers.gate.model import GateResult, MetricResult
 from analyzers.gate.wording import amount, count, label, p_text, percent
-from analyzers.report.text import UNAVAILABLE, Table
+from analyzers.report.text import Table
 
 SHOWN = "(shown)"
-COLUMNS = ["metric", "baseline", "candidate", "change", "allowed", "p", "verdict"]
 
 
-def metrics_table(result: GateResult) -> Table:
-    """One row a metric, the judged ones first; a figure that cannot be had is `unavailable`."""
-    return Table("Metrics", COLUMNS, [_row(item) for item in result.metrics])
+def metrics_table(result: GateResult, *, wide: bool = True) -> Table:
+    """One row a metric, the judged ones first; `wide` adds titles to the names, and what is allowed."""
+    columns = ["metric", "baseline", "candidate", "change", *(["allowed"] if wide else []), "p", "verdict"]
+    return Table("Metrics", columns, [_row(item, wide=wide) for item in result.metrics])
 
 
 def facts(result: GateResult) -> list[str]:
@@ -27,6 +27,10 @@ def facts(result: GateResult) -> list[str]:
     known = list(dict.fromkeys(machine for machine in machines if machine))
     if known:
         lines.append("machine: " + " vs ".join(known))
+    if len(judged) > 1:
+        lines += [
+            f"{item.verdict}: {item.reason}" for item in judged if not result.headline.startswith(item.reason)
+        ]
     for item in judged:
         interval = item.interval
         if interval is not None and interval.low is not None and interval.high is not None:
@@ -59,13 +63,14 @@ def _runs(result: GateResult, judged: Sequence[MetricResult]) -> str:
     return f"{text}; {result.method}" if result.method else text
 
 
-def _row(item: MetricResult) -> list[str]:
+def _row(item: MetricResult, *, wide: bool) -> list[str]:
+    name = label(item) if wide else item.name
     return [
-        ", ".join(filter(None, [label(item), item.unit])),
+        f"{name}, {item.unit}" if item.unit else name,
         _median(item.base_median),
         _median(item.head_median),
-        UNAVAILABLE if item.ratio is None else percent(item.ratio - 1, signed=True),
-        _allowed(item),
+        "" if item.ratio is None else percent(item.ratio - 1, signed=True),
+        *([_allowed(item)] if wide else []),
         _p_value(item),
         item.verdict if item.judged else SHOWN,
     ]
@@ -73,13 +78,13 @@ def _row(item: MetricResult) -> list[str]:
 
 def _p_value(item: MetricResult) -> str:
     value = item.p_value if item.adjusted_p is None else item.adjusted_p
-    if value is None:
-        return UNAVAILABLE
-    return p_text(value).removeprefix("p ").removeprefix("= ").replace("< ", "<") if item.judged else ""
+    if value is None or not item.judged:
+        return ""
+    return p_text(value).removeprefix("p ").removeprefix("= ").replace("< ", "<")
 
 
 def _median(value: float | None) -> str:
-    return UNAVAILABLE if value is None else amount(value, "")
+    return "none" if value is None else amount(value, "")
 
 
 def _allowed(item: MetricResult) -> str:

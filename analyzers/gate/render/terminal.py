@@ -17,6 +17,9 @@ _STYLES: dict[Verdict, str] = {
     "UNDECIDED": "bold yellow",
 }
 
+WIDE = 120
+"""Columns from which the table has room for titles."""
+
 
 def render_terminal(result: GateResult, console: Console) -> None:
     """Print the verdict with its cause, the table of metrics, facts, and warnings."""
@@ -26,7 +29,7 @@ def render_terminal(result: GateResult, console: Console) -> None:
     _print(line, console)
     console.print()
     if result.metrics:
-        print_table(metrics_table(result), console)
+        print_table(metrics_table(result, wide=console.width >= WIDE), console)
     for fact in facts(result):
         _print(Text(printable(fact), style="dim"), console)
     for warning in result.warnings:
