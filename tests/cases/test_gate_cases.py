@@ -1,0 +1,109 @@
+"""Samples on which gates cried wolf or stayed silent; each test is named after its case."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import mean
+
+import pytest
+from typer.testing import CliRunner
+
+from dsv4bench.cli import app
+
+DATA = Path(__file__).parent / "data"
+
+
+def check(case: str, *options: str) -> tuple[int, str]:
+    """Exit code and output of `gate check` on the files of a case."""
+    directory = DATA / case
+    arguments = [str(directory / "candidate.json"), "--baseline", str(directory / "baseline.json"), *options]
+    done = CliRunner().invoke(app, ["gate", "check", *arguments])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output
+
+
+def verdict(case: str, *options: str) -> dict[str, object]:
+    """The JSON document of the verdict, which agrees with the exit code."""
+    code, output = check(case, "--json", *options)
+    document: dict[str, object] = json.loads(output)
+    assert document["exit_code"] == code
+    return document
+
+
+def metric(document: dict[str, object], index: int = 0) -> dict[str, object]:
+    metrics = document["metrics"]
+    assert isinstance(metrics, list)
+    found: dict[str, object] = metrics[index]
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+
+
+def test_72_all_requests_failed_is_no_data_and_no_improvement() -> None:
+    requests = DATA / "72-percentile-of-nothing" / "requests.jsonl"
+    baseline = DATA / "79-gate-same-code" / "baseline.json"
+    done = CliRunner().invoke(app, ["gate", "check", str(requests), "--baseline", str(baseline)])
+    assert done.exit_code == 3
+    assert done.output.startswith("NO-DATA: no data")
+    assert "2 of 2 requests failed" in done.output
+    assert "100 %" not in done.output
+
+
+def test_75_a_renamed_metric_is_not_green() -> None:
+    code, output = check("75-gate-missing-baseline")
+    assert code == 5
+    assert "no common metric between baseline and candidate" in output
+    document = verdict("75-gate-missing-baseline", "--allow-new")
+    assert document["exit_code"] == 5
+    assert document["new_metrics"] == ["tpot_ms[bs=32]"]
+    assert "(new): tpot_ms[bs=32]" in check("75-gate-missing-baseline", "--allow-new")[1]
+
+
+def test_76_a_baseline_of_zero_is_no_number_to_compare_with() -> None:
+    code, output = check("76-gate-zero-baseline")
+    assert code == 5
+    assert "baseline tpot_ms is not a positive number" in output
+    assert metric(verdict("76-gate-zero-baseline"))["ratio"] is None
+
+
+def test_77_another_configuration_or_machine() -> None:
+    code, output = check("77-gate-different-config")
+    assert code == 5
+    assert "not comparable: batch 16 vs 32, machine a vs b" in output
+    code, output = check("77-gate-different-config", "--force-compare")
+    assert code == 0
+    assert "warning: the sides differ: batch 16 vs 32, machine a vs b" in output
+
+
+def test_79_one_slow_run_of_the_same_code_passes() -> None:
+    case = DATA / "79-gate-same-code"
+    values = [json.loads((case / f"{name}.json").read_text()) for name in ("baseline", "candidate")]
+    base, head = (document["metrics"]["tpot_ms"] for document in values)
+    assert mean(head) / mean(base) > 1.03, "the ratio of the means alone would alarm"
+    document = verdict("79-gate-same-code")
+    assert document["verdict"] == "PASS"
+    assert 1 < metric(document)["ratio"] < 1.02  # type: ignore[operator]
+    assert metric(document)["p_value"] >= 0.01  # type: ignore[operator]
+    assert metric(document)["head_outliers"] == 1
+
+
+def test_80_a_real_regression_fails() -> None:
+    document = verdict("80-gate-real-regression")
+    assert (document["verdict"], document["exit_code"]) == ("FAIL", 1)
+    # Every value of the candidate is above every one of the baseline: 1 of C(20, 10) arrangements.
+    assert metric(document)["p_value"] == pytest.approx(1 / 184_756)
+    assert metric(document)["ratio"] == pytest.approx(1.06, abs=0.01)
+
+
+def test_82_equal_samples_pass_without_outliers() -> None:
+    document = verdict("82-gate-all-equal-samples")
+    found = metric(document)
+    assert document["verdict"] == "PASS"
+    assert (found["ratio"], found["p_value"]) == (1.0, 1.0)
+    assert (found["base_outliers"], found["head_outliers"]) == (0, 0)
+    assert "a zero MAD disables the outlier rule" in check("82-gate-all-equal-samples")[1]
