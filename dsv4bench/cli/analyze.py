@@ -9,6 +9,15 @@ from typing import Annotated
 
 import typer
 
+from dsv4bench.cli.filters import (
+    CallableOption,
+    ExcludeWarmupOption,
+    RanksOption,
+    StepsOption,
+    WindowOption,
+    chosen_filters,
+)
+
 
 class ReportFormat(StrEnum):
     """How a report is rendered."""
@@ -49,22 +58,11 @@ def analyze(
     max_loss: Annotated[
         int, typer.Option("--max-loss", min=0, help="Records that may be lost before the exit code is 4.")
     ] = 0,
-    steps: Annotated[
-        str | None, typer.Option("--steps", metavar="A:B", help="Only steps A to B, B not included.")
-    ] = None,
-    ranks: Annotated[
-        str | None, typer.Option("--ranks", metavar="R,...", help="Only these ranks, such as 0,3.")
-    ] = None,
-    callable_glob: Annotated[
-        str | None, typer.Option("--callable", metavar="GLOB", help="Only steps of these callables.")
-    ] = None,
-    window: Annotated[
-        str | None,
-        typer.Option("--window", metavar="START:END", help="Only what lies between these times, in ms."),
-    ] = None,
-    exclude_warmup: Annotated[
-        bool, typer.Option("--exclude-warmup", help="Without warm-up requests and what ran before its end.")
-    ] = False,
+    steps: StepsOption = None,
+    ranks: RanksOption = None,
+    callable_glob: CallableOption = None,
+    window: WindowOption = None,
+    exclude_warmup: ExcludeWarmupOption = False,
     include_warmup: Annotated[
         bool, typer.Option("--include-warmup", help="Count warm-up requests among the measured ones.")
     ] = False,
@@ -94,18 +92,14 @@ def analyze(
     Exit codes: 0 ok, 1 every request failed, 2 unusable input, 3 no data, 4 lost or invalid data.
     """
     from analyzers.analysis import AnalysisOptions, analyze_recording, judge
-    from analyzers.filters import Filters, apply_filters, parse_ranks, parse_steps, parse_window
+    from analyzers.filters import apply_filters
     from analyzers.readers.rank_files import parse_file_ranks
     from analyzers.readers.recording import LoadOptions, load_recording
     from analyzers.report.tables import report_tables
     from analyzers.report.write import write_report
 
-    filters = Filters(
-        steps=parse_steps(steps) if steps is not None else None,
-        ranks=parse_ranks(ranks) if ranks is not None else None,
-        callable=callable_glob,
-        window_ns=parse_window(window) if window is not None else None,
-        exclude_warmup=exclude_warmup,
+    filters = chosen_filters(
+        steps=steps, ranks=ranks, callable_glob=callable_glob, window=window, exclude_warmup=exclude_warmup
     )
     recording = load_recording(paths, LoadOptions(parse_file_ranks(rank or []), allow_missing))
     if export_parquet is not None:

@@ -7,6 +7,15 @@ from typing import Annotated
 
 import typer
 
+from dsv4bench.cli.filters import (
+    CallableOption,
+    ExcludeWarmupOption,
+    RanksOption,
+    StepsOption,
+    WindowOption,
+    chosen_filters,
+)
+
 
 def swimlane(
     paths: Annotated[
@@ -19,6 +28,11 @@ def swimlane(
             "--output", "-o", metavar="FILE", help="*.pftrace (ui.perfetto.dev) or *.json (Chrome trace)."
         ),
     ],
+    steps: StepsOption = None,
+    ranks: RanksOption = None,
+    callable_glob: CallableOption = None,
+    window: WindowOption = None,
+    exclude_warmup: ExcludeWarmupOption = False,
     trace_processor: Annotated[
         Path | None,
         typer.Option(
@@ -29,20 +43,27 @@ def swimlane(
         ),
     ] = None,
 ) -> None:
-    """Draw serving lanes and every rank on one timeline."""
+    """Draw serving lanes and every rank on one timeline, of all of a recording or of a part."""
+    from analyzers.filters import apply_filters
     from analyzers.readers.recording import load_recording
     from analyzers.swimlane import write_swimlane
 
-    recording = load_recording(paths)
+    filters = chosen_filters(
+        steps=steps, ranks=ranks, callable_glob=callable_glob, window=window, exclude_warmup=exclude_warmup
+    )
+    whole = load_recording(paths)
+    recording = apply_filters(whole, filters)
     summary = write_swimlane(recording.spans, output, recording.requests)
     typer.echo(
         f"{summary.path}: {summary.slices} spans on {summary.tracks} tracks of {summary.groups} processes, "
         f"{summary.flows} flows"
     )
+    if filters.statements:
+        typer.echo(f"a part of the recording: {'; '.join(filters.statements)}", err=True)
     for reason, count in summary.left_out.items():
         typer.echo(f"left out: {count} {reason}", err=True)
-    if recording.lost:
-        typer.echo(f"lost before: {recording.lost} records; `dsv4bench analyze` says which", err=True)
+    if whole.lost:
+        typer.echo(f"lost before: {whole.lost} records; `dsv4bench analyze` says which", err=True)
     if trace_processor is not None:
         from analyzers.swimlane.queries import QUERIES, ask
 

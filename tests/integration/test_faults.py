@@ -1,4 +1,7 @@
-"""Every kind of fault, injected: how the run ends, what it leaves, and that the analysis names rank, step and cause."""
+"""Faults, injected: how the run ends, what it leaves, and that the analysis names rank, step and cause.
+
+Those that only cost time are in test_headlines.py.
+"""
 
 import contextlib
 import os
@@ -104,22 +107,6 @@ def test_a_fatal_fault_ends_the_run_and_keeps_every_token_before_it(
         assert finding(report, "run_status").evidence.endswith(last)
     assert report.lost == 0
     assert judge(report).exit_code == 1
-
-
-def test_a_slow_rank_is_named_as_the_straggler(environment, tmp_path, expected):
-    out = tmp_path / "run"
-    code, output, errors = run_with(environment, out, "rank=2,kind=slow:25ms")
-    assert code == 0, errors
-    assert tokens_of(out) == expected
-    report = analyze([out])
-    stragglers = [finding for finding in report.findings if finding.code == "straggler"]
-    assert any(
-        finding.severity == "warning" and "rank 2 is persistently the last to end" in finding.title
-        for finding in stragglers
-    )
-    skew = report.skew[0]
-    assert sum(event.rank == 2 for event in skew.long_tails) > 0.8 * skew.rounds
-    assert "rank 2 is persistently the last to end" in output
 
 
 @pytest.mark.parametrize("kind", ["drop-strace", "torn-strace"])
