@@ -1,6 +1,7 @@
 """The span table for other tools: a Parquet file, or the answer to one SQL query. Needs the extras named in each error.
 
-One row a span. Times are int64 ns of the row's clock; an id that a span does not carry is null.
+One row a span. Times are int64 ns of the row's clock; an id that a span does not carry is null. `pid` is different for
+different processes; `orig_pid` is what the file has, which ranks in containers may share.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from rich.console import Console
 
 from analyzers.errors import UnusableInputError
+from analyzers.processes import merged_pids
 from analyzers.readers.strace import family
 from analyzers.report.markdown import render_table
 from analyzers.report.terminal import print_table
@@ -157,7 +159,10 @@ def _arrow_table(spans: SpanTable, extra: str, option: str) -> Any:
         "source": labels(spans.source, [source.name.lower() for source in Source]),
         "kind": labels(spans.kind, [kind.name.lower() for kind in Kind]),
         "rank": integers(spans.rank),
-        "pid": integers(spans.pid),
+        "logical_device": integers(spans.logical_device),
+        "physical_device": integers(spans.physical_device),
+        "pid": integers(np.append(merged_pids(spans), ABSENT)[spans.lane]),
+        "orig_pid": integers(spans.pid),
         "tid": integers(spans.tid),
         "process": labels(spans.lane, [processes.get(lane.process, "") for lane in lanes]),
         "thread": labels(spans.lane, [threads.get(lane, "") for lane in lanes]),

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
-import numpy as np
 
+from analyzers.processes import lane_ranks
 from analyzers.readers.ranks import RankBasis
-from analyzers.spans import ABSENT, DeviceIds, Process, SpanTable
+from analyzers.spans import DeviceIds, Process, SpanTable
 
 NamedBy = RankBasis | Literal["option", "trace"]
 """What names a rank; `option` is --rank, `trace` is the trace itself."""
@@ -34,7 +34,7 @@ def map_ranks(
 ) -> list[RankDevice]:
     """Every rank of the table by (rank, file, device). `basis` names the processes of logs, `given` files (--rank)."""
     processes: dict[tuple[int, str, DeviceIds, NamedBy], dict[str, None]] = {}
-    for lane, rank in _lane_ranks(spans):
+    for lane, rank in lane_ranks(spans):
         process = spans.lanes[lane].process
         file, pid = process
         named_by: NamedBy = basis.get(process) or ("option" if file in given else "trace")
@@ -45,23 +45,3 @@ def map_ranks(
         for (rank, file, device, named_by), pids in processes.items()
     ]
     return sorted(found, key=lambda entry: (entry.rank, entry.file, entry.pids))
-
-
-def _lane_ranks(spans: SpanTable) -> list[tuple[int, int]]:
-    """(lane, rank) of every pair that a row has, without rows of no rank."""
-    if not len(spans):
-        return []
-    highest = int(spans.rank.max())
-    if highest == ABSENT:
-        return []
-    width = highest + 2
-    counts = len(spans.lanes) * width
-    if counts > 1 << 20:
-        # Ranks or threads beyond counting one by one.
-        pairs = np.unique(np.stack([spans.lane, spans.rank], axis=1), axis=0)
-        return [(int(lane), int(rank)) for lane, rank in pairs.tolist() if rank >= 0]
-    keys = spans.lane.astype(np.int32)
-    keys *= np.int32(width)
-    keys += spans.rank.astype(np.int32) + np.int32(1)
-    found = np.flatnonzero(np.bincount(keys, minlength=counts)).tolist()
-    return [(key // width, key % width - 1) for key in found if key % width]

@@ -59,6 +59,8 @@ class RankRun:
     slot: int
     generation: int
     invocation: int
+    incarnation: int = 0
+    """Which of the processes that had the rank's pid did it: their ids begin again."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ def _run(
         slot=int(spans.slot[root]),
         generation=int(spans.generation[root]),
         invocation=int(spans.invocation[root]),
+        incarnation=spans.lane_of(root).incarnation,
     )
 
 
@@ -189,11 +192,24 @@ def match_rounds(runs: list[RankRun], without_root: int = 0) -> RoundMatching:
     Else by order within each callable. A lost run leaves its round incomplete and shifts no other.
     """
     ranks = tuple(sorted({run.rank for run in runs}))
+    started_again = any(run.incarnation for run in runs)
     for matched_by, key_of in _KEYS:
         keyed = _by_key(runs, key_of, len(ranks))
+        if keyed is None and started_again:
+            keyed = _by_key(runs, _within_incarnation(key_of), len(ranks))
         if keyed is not None:
             return _matching(keyed, matched_by, ranks, without_root)
     return _matching(_by_order(runs), "order", ranks, without_root)
+
+
+def _within_incarnation(
+    key_of: Callable[[RankRun], tuple[int, ...] | None],
+) -> Callable[[RankRun], tuple[int, ...] | None]:
+    def key(run: RankRun) -> tuple[int, ...] | None:
+        own = key_of(run)
+        return None if own is None else (*own, run.incarnation)
+
+    return key
 
 
 def _by_key(

@@ -20,7 +20,7 @@ import numpy as np
 from analyzers.readers.log_processes import ClockAnchor
 from analyzers.spans import Clock, Process, SpanTable
 
-ClockMethod = Literal["one host clock", "clock anchors", "base times", "not aligned"]
+ClockMethod = Literal["one host clock", "one file", "clock anchors", "base times", "not aligned"]
 
 SAME_CLOCK_NS = 5_000_000
 """Anchors of one host's clock disagree by the time between their two readings, and by how the wall clock was steered
@@ -67,8 +67,8 @@ class ClockAlignment(msgspec.Struct, frozen=True):
     @property
     def statement(self) -> str:
         """Method, evidence and uncertainty in one line."""
-        if self.method == "one host clock":
-            return f"clocks: one host clock ({self.evidence})" if self.evidence else "clocks: one host clock"
+        if self.method in ("one host clock", "one file"):
+            return f"clocks: {self.method} ({self.evidence})" if self.evidence else f"clocks: {self.method}"
         if self.method == "not aligned":
             return f"clocks: not aligned ({self.evidence}): figures across ranks are withheld"
         if self.uncertainty_ns is not None:

@@ -129,6 +129,8 @@ def _clocks(traces: Sequence[ChromeTrace]) -> ClockAlignment:
         raise UnusableInputError(
             f"mixed time bases: {without} has no baseTimeNanoseconds, the others do: their times cannot be compared"
         )
+    if not bases and len(traces) == 1:
+        return ClockAlignment("one file", uncertainty_ns=0, evidence="its times count from one origin")
     if not bases:
         return ClockAlignment("not aligned", evidence="the files name no time base")
     return ClockAlignment("base times", base_ns=min(bases), evidence=f"{len(bases)} files")

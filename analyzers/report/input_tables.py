@@ -59,7 +59,7 @@ def _is_worth_a_table(report: Report) -> bool:
         any(entry.logical_device not in (None, entry.rank) for entry in devices)
         or any(entry.physical_device is not None for entry in devices)
         or len({entry.rank for entry in devices}) < len(devices)
-        or report.clocks.method != "one host clock"
+        or report.clocks.method not in ("one host clock", "one file")
     )
 
 

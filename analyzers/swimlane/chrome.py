@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from analyzers.swimlane.model import FlowPhase, Group, Slice, Timeline, Track
+from analyzers.swimlane.model import FlowPhase, Group, Slice, Timeline, Track, drawn_args
 
 _FLOW_NAME = "dispatch"
 _FLOW_CATEGORY = "flow"
@@ -29,6 +29,8 @@ def _events(timeline: Timeline) -> Iterator[dict[str, Any]]:
     """Every event. Processes and threads are the timeline's groups and tracks, numbered from 1."""
     for pid, group in enumerate(timeline.groups, 1):
         yield _metadata("process_name", pid, 0, {"name": group.name})
+        if group.labels:
+            yield _metadata("process_labels", pid, 0, {"labels": group.labels})
         yield _metadata("process_sort_index", pid, 0, {"sort_index": pid})
         yield from _counters(group, pid)
         for tid, track in enumerate(group.tracks, 1):
@@ -47,7 +49,7 @@ def _track_events(track: Track, pid: int, tid: int) -> Iterator[dict[str, Any]]:
             "dur": _microseconds(item.end_ns - item.start_ns),
             "pid": pid,
             "tid": tid,
-            "args": item.args,
+            "args": drawn_args(item),
         }
         yield from _flow_events(item, pid, tid)
     for instant in track.instants:
@@ -59,7 +61,7 @@ def _track_events(track: Track, pid: int, tid: int) -> Iterator[dict[str, Any]]:
             "ts": _microseconds(instant.at_ns),
             "pid": pid,
             "tid": tid,
-            "args": instant.args,
+            "args": drawn_args(instant),
         }
 
 

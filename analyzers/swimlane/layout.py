@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from analyzers.processes import lane_ranks
 from analyzers.readers.requests import RequestTiming
-from analyzers.spans import ABSENT, ID_COLUMNS, Clock, Kind, Mask, Source, SpanTable
+from analyzers.spans import ABSENT, ID_COLUMNS, Clock, DeviceIds, Kind, Mask, Source, SpanTable
 from analyzers.swimlane.counters import acceptance, skews
 from analyzers.swimlane.dispatches import Dispatch, connect, in_flight, name_callables, pair_dispatches
 from analyzers.swimlane.model import Group, Slice, Timeline
@@ -17,15 +18,19 @@ from analyzers.swimlane.threads import thread_tracks
 from analyzers.units import NO_UNIT, steps_of_units, units_of
 
 OWN_CLOCK = "spans on a clock of their own file"
+OWN_CLOCK_MARK = ", clock not aligned"
 
 GroupKey = tuple[int, int | str]
 """(0, pid) is a process of the engine, (1, rank) a rank: in this order they are drawn."""
 
 
-def timeline_from_spans(spans: SpanTable, requests: Sequence[RequestTiming] = ()) -> Timeline:
+def timeline_from_spans(
+    spans: SpanTable, requests: Sequence[RequestTiming] = (), *, comparable: bool = True
+) -> Timeline:
     """Lay out a span table. Times stay int64 ns of its host clock. `requests` tell what each step has accepted.
 
-    A table without host times, from one file alone, keeps the clock of that file.
+    A table without host times keeps the clocks of its files. Where those of different ranks are not `comparable`, the
+    names of the ranks say so, and nothing is drawn that compares them.
     """
     left_out: Counter[str] = Counter()
     drawable = _drawable(spans, left_out)
@@ -51,7 +56,8 @@ def timeline_from_spans(spans: SpanTable, requests: Sequence[RequestTiming] = ()
         dispatches_of.setdefault(key_of.of_process(dispatch.process), []).append(dispatch)
     groups = [
         Group(
-            name=key_of.name(key),
+            name=key_of.name(key) + ("" if comparable else OWN_CLOCK_MARK),
+            labels=key_of.labels(key),
             counters=[in_flight(dispatches_of[key])] if key in dispatches_of else [],
             tracks=run_tracks(runs_of.get(key, [])) + thread_tracks(spans, rows_of.get(key, []), slices),
         )
@@ -59,7 +65,8 @@ def timeline_from_spans(spans: SpanTable, requests: Sequence[RequestTiming] = ()
     ]
     if groups:
         # What all ranks are measured by stands at the top.
-        groups[0].counters += skews(spans.select(drawable)) + acceptance(requests, dispatches)
+        groups[0].counters += skews(spans.select(drawable)) if comparable else []
+        groups[0].counters += acceptance(requests, dispatches)
     return Timeline(groups, dict(left_out))
 
 
@@ -80,8 +87,7 @@ def _drawable(spans: SpanTable, left_out: Counter[str]) -> Mask:
     """Rows on the one clock that is drawn. Device spans are placed run by run."""
     on_host: Mask = spans.clock == Clock.HOST
     on_file: Mask = spans.clock == Clock.FILE
-    files = {lane.file for code, lane in enumerate(spans.lanes) if (spans.lane[on_file] == code).any()}
-    if not on_host.any() and len(files) == 1:
+    if not on_host.any():
         return on_file
     if on_file.any():
         left_out[OWN_CLOCK] += int(on_file.sum())
@@ -104,6 +110,7 @@ def _slice(spans: SpanTable, row: int) -> Slice:
         # Of two spans with equal times the shallower encloses; else the later row, for a span is written
         # at its end.
         order=int(spans.depth[row]) * len(spans) - row,
+        orig_pid=spans.lane_of(row).pid,
     )
 
 
@@ -116,6 +123,10 @@ class _GroupKeys:
         self._pids_of_rank: dict[int, set[int]] = {}
         for pid, rank in self._rank_of_pid.items():
             self._pids_of_rank.setdefault(rank, set()).add(pid)
+        self._devices_of_rank: dict[int, set[DeviceIds]] = {}
+        for lane, rank in lane_ranks(spans) if spans.devices else ():
+            device = spans.devices.get(spans.lanes[lane].process, DeviceIds())
+            self._devices_of_rank.setdefault(rank, set()).add(device)
 
     def of_row(self, row: int) -> GroupKey:
         rank = int(self._spans.rank[row])
@@ -142,6 +153,19 @@ class _GroupKeys:
             if pid == number or str(pid) == number
         ]
         return f"{names[0]} (pid {number})" if names else f"process {number}"
+
+    def labels(self, key: GroupKey) -> str:
+        """The device of a rank, in words; "" where nothing names it."""
+        kind, rank = key
+        known = self._devices_of_rank.get(int(rank), set()) if kind == 1 else set()
+        numbers = []
+        for space, found in (
+            ("logical", {device.logical for device in known} - {None}),
+            ("physical", {device.physical for device in known} - {None}),
+        ):
+            if len(found) == 1:
+                numbers.append(f"{space} device {found.pop()}")
+        return ", ".join(numbers)
 
 
 def _ranks_by_pid(spans: SpanTable) -> Mapping[int, int]:

@@ -35,6 +35,8 @@ class Slice:
     order: int = 0
     """Decides which of two slices with equal times encloses the other: the smaller one."""
     flows: list[FlowPoint] = field(default_factory=list)
+    orig_pid: int | str | None = None
+    """The pid in its file: a timeline of several files numbers processes anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,12 @@ class Instant:
     category: str
     at_ns: int
     args: dict[str, Any]
+    orig_pid: int | str | None = None
+
+
+def drawn_args(item: Slice | Instant) -> dict[str, Any]:
+    """The arguments, with the pid in the file: ranks in containers may share one, groups do not."""
+    return item.args if item.orig_pid is None else {"orig_pid": item.orig_pid, **item.args}
 
 
 @dataclass(slots=True)
@@ -69,6 +77,8 @@ class Group:
     """The tracks of one process, in drawing order."""
 
     name: str
+    labels: str = ""
+    """What else is known of the process: its device."""
     counters: list[CounterTrack] = field(default_factory=list)
     tracks: list[Track] = field(default_factory=list)
 

@@ -14,7 +14,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
-from analyzers.swimlane.model import CounterTrack, FlowPhase, Instant, Slice, Timeline, Track
+from analyzers.swimlane.model import CounterTrack, FlowPhase, Instant, Slice, Timeline, Track, drawn_args
 
 ROOT_NAME = "dsv4bench"
 _SEQUENCE = 1
@@ -26,7 +26,9 @@ def write_perfetto(timeline: Timeline, file: BinaryIO) -> None:
     writer = _Writer(file)
     root = writer.track(ROOT_NAME, ordered=True)
     for group_rank, group in enumerate(timeline.groups):
-        parent = writer.track(group.name, parent=root, rank=group_rank, ordered=True)
+        parent = writer.track(
+            group.name, parent=root, rank=group_rank, ordered=True, description=group.labels
+        )
         for rank, counter in enumerate(group.counters):
             writer.counter(counter, parent, rank)
         for rank, track in enumerate(group.tracks, len(group.counters)):
@@ -42,12 +44,16 @@ class _Writer:
         self._interned: dict[tuple[str, str], int] = {}
         self._started = False
 
-    def track(self, name: str, *, parent: int = 0, rank: int = 0, ordered: bool = False) -> int:
+    def track(
+        self, name: str, *, parent: int = 0, rank: int = 0, ordered: bool = False, description: str = ""
+    ) -> int:
         """Describe one track below `parent`, `rank` places from the top; return its uuid."""
         packet = self._packet()
         self._describe(packet, name, parent, rank)
         if ordered:
             packet.track_descriptor.child_ordering = TrackDescriptor.EXPLICIT
+        if description:
+            packet.track_descriptor.description = description
         self._stream.write_packet(packet)
         uuid: int = packet.track_descriptor.uuid
         return uuid
@@ -100,7 +106,7 @@ class _Writer:
         event.name_iid = self._intern(packet, "event_names", item.name)
         if item.category:
             event.category_iids.append(self._intern(packet, "event_categories", item.category))
-        for key, value in item.args.items():
+        for key, value in drawn_args(item).items():
             annotation = event.debug_annotations.add()
             annotation.name_iid = self._intern(packet, "debug_annotation_names", str(key))
             _set_value(annotation, value)

@@ -134,7 +134,12 @@ def _lay_device_spans(spans: SpanTable, rows: list[int], runs: list[Run], left_o
                 category="device",
                 start_ns=start_ns + shift_ns,
                 end_ns=start_ns + int(spans.duration_ns[row]) + shift_ns,
-                args={**spans.args(row), "placed": "at the start of runner_run", "device_ts_ns": start_ns},
+                args={
+                    **spans.args(row),
+                    "placed": "at the start of runner_run",
+                    "device_ts_ns": start_ns,
+                },
                 order=int(spans.depth[row]),
+                orig_pid=spans.lane_of(row).pid,
             )
         )

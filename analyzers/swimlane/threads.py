@@ -157,6 +157,7 @@ def _instants(spans: SpanTable, rows: Iterable[int]) -> list[Instant]:
             category=spans.categories[spans.category[row]],
             at_ns=int(spans.start_ns[row]),
             args=spans.args(row),
+            orig_pid=spans.lane_of(row).pid,
         )
         for row in rows
         if spans.kind[row] == Kind.INSTANT

@@ -41,15 +41,17 @@ def format_of(output: Path) -> SwimlaneFormat:
         raise UnusableInputError(f"cannot write a swimlane to {output}: name the file {suffixes}") from None
 
 
-def write_swimlane(spans: SpanTable, output: Path, requests: Sequence[RequestTiming] = ()) -> SwimlaneSummary:
+def write_swimlane(
+    spans: SpanTable, output: Path, requests: Sequence[RequestTiming] = (), *, comparable: bool = True
+) -> SwimlaneSummary:
     """Draw the combined timeline of `spans` to `output` (`.pftrace` or `.json`), through a rename.
 
-    `requests` tell what each step has accepted.
+    `requests` tell what each step has accepted; `comparable`, whether times of different ranks may be compared.
 
     Raises UnusableInputError when the suffix is neither or the file cannot be written, NoDataError when there
     is nothing to draw.
     """
-    return write_timeline(timeline_from_spans(spans, requests), output)
+    return write_timeline(timeline_from_spans(spans, requests, comparable=comparable), output)
 
 
 def write_timeline(timeline: Timeline, output: Path) -> SwimlaneSummary:

@@ -53,11 +53,14 @@ def swimlane(
     )
     whole = load_recording(paths)
     recording = apply_filters(whole, filters)
-    summary = write_swimlane(recording.spans, output, recording.requests)
+    comparable = recording.clocks.method != "not aligned"
+    summary = write_swimlane(recording.spans, output, recording.requests, comparable=comparable)
     typer.echo(
         f"{summary.path}: {summary.slices} spans on {summary.tracks} tracks of {summary.groups} processes, "
         f"{summary.flows} flows"
     )
+    if not comparable:
+        typer.echo(recording.clocks.statement, err=True)
     if filters.statements:
         typer.echo(f"a part of the recording: {'; '.join(filters.statements)}", err=True)
     for reason, count in summary.left_out.items():
