@@ -79,7 +79,7 @@ def _kind(option: str, text: str) -> tuple[Kind, str]:
                 raise UsageError(f"{option}: nothing follows {kind}:")
             return kind, rest
     found: list[Kind] = []
-    if Path(text).is_dir():
+    if text and Path(text).is_dir():
         found.append("dir")
     if _revision(text):
         found.append("ref")
@@ -124,13 +124,15 @@ def _of_directory(name: Name, option: str, directory: Path, profile: str, overri
             if is_checkout:
                 _check_code(option, str(binaries / "python"), directory, _SAFE_PATH)
             words = (str(script), "run", profile, *_settings(overrides))
-            return Side(name, f"{directory} ({script.relative_to(directory)})", words, _SAFE_PATH)
+            return Side(
+                name, f"{directory}{_dirty(directory)} ({script.relative_to(directory)})", words, _SAFE_PATH
+            )
     if not is_checkout:
         raise UsageError(
             f"{option}: nothing to run in {directory}: no bin/dsv4bench or .venv/bin/dsv4bench, and no checkout of "
             "dsv4bench"
         )
-    return _of_tree(name, option, directory, str(directory), profile, overrides)
+    return _of_tree(name, option, directory, f"{directory}{_dirty(directory)}", profile, overrides)
 
 
 def _of_tree(
@@ -198,6 +200,12 @@ def _revision(text: str) -> str:
         return ""
     done = _git("rev-parse", "--verify", "--quiet", f"{text}^{{commit}}")
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _dirty(directory: Path) -> str:
+    """What to say of a working tree that is not what its revision is."""
+    done = _git("-C", str(directory), "status", "--porcelain", "--untracked-files=no")
+    return " with uncommitted changes" if done.returncode == 0 and done.stdout.strip() else ""
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
