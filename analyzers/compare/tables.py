@@ -144,13 +144,16 @@ def _step_time(change: StepTimeChange) -> Table:
 
 
 def _share(part: Change, whole: Change) -> str:
-    return NONE if whole.change == 0 else f"{100 * part.change / whole.change:.0f} %"
+    if whole.change == 0:
+        return NONE
+    text = f"{100 * part.change / whole.change:.0f} %"
+    return "0 %" if text == "-0 %" else text
 
 
 def _ranks(ranks: RankComparison) -> Table:
     rows = [_rank_row(entry, moved=entry.rank in ranks.moved) for entry in ranks.ranks]
     notes = [
-        f"Means over {_scope(ranks.scope, 'rounds')}. *: changed unlike the others. runner_run includes what a rank "
+        f"Means over {_scope(ranks.scope, 'rounds')}. *: moved apart from the others. runner_run includes what a rank "
         "waits for the others in an exchange: when all moved alike, one of them may be the cause.",
         *(
             f"{side} has no ranks {', '.join(map(str, absent))}."

@@ -79,7 +79,10 @@ def test_a_slow_rank_is_found_in_its_runner_and_nowhere_else(runs: Path) -> None
     roots = {entry.rank: entry.root for entry in ranks.ranks}
     assert roots[3] is not None
     assert (roots[3].a, roots[3].b) == (22 * MS, 24 * MS)
-    assert "rank 3 from 20.000 to 22.000 ms (+10.0 %)" in ranks.statement
+    assert ranks.statement == (
+        "Apart from the others moved rank 3 (runner_run 20.000 to 22.000 ms, +10.0 %); the other 7 moved by +0.0 % "
+        "(median)."
+    )
     figures = {entry.figure: entry.time for entry in ranks.figures}
     # The others end 2 ms before rank 3 does, and all of them start together.
     assert (figures["runner-end skew"].change, figures["runner-start skew"].change) == (2 * MS, 0)
@@ -206,7 +209,7 @@ def test_without_ranks_on_one_side_their_phases_are_wait_on_both(runs: Path) -> 
 
 def test_single_files_are_compared_as_far_as_they_go(runs: Path) -> None:
     logs = compared(runs, "base/strace/rank-3.log", "slow-rank/strace/rank-3.log")
-    assert "rank 3 from 20.000 to 22.000 ms (+10.0 %)" in logs.ranks[0].statement
+    assert logs.ranks[0].statement == "Rank 3 (runner_run 20.000 to 22.000 ms, +10.0 %)."
     assert changes(logs.step_time[0]) == {"runner": 2 * MS}
     assert "unavailable" in logs.statement
     assert "no run.json" in logs.not_checked[0]

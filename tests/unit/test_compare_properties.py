@@ -12,6 +12,8 @@ from analyzers.bubbles import PHASE_ORDER, PhaseTime, StepPhase, StepTime
 from analyzers.compare.changes import metric_change, time_change
 from analyzers.compare.compare import compare
 from analyzers.compare.phases import compare_step_time
+from analyzers.compare.ranks import compare_ranks
+from analyzers.skew import CriticalRank, Lateness, RankSkew, RankTimes
 from analyzers.statistics import summarize
 from tests.unit.comparable_runs import MS, write_run
 
@@ -159,3 +161,37 @@ def test_a_callable_of_one_side_alone_is_named() -> None:
     [change], [note] = compare_step_time([[one]], [renamed[:1]])
     assert change.wall.change == 0
     assert "decode of A with x of B" in note
+
+
+def marked(*changes: float) -> list[int]:
+    """The ranks that stand apart when each rank's runner changed by so many times."""
+    sides = [[[rank_skew([100.0] * len(changes))]], [[rank_skew([100 * change for change in changes])]]]
+    [comparison] = compare_ranks(*sides)
+    return comparison.moved
+
+
+def rank_skew(runners: list[float]) -> RankSkew:
+    nothing = summarize([])
+    lateness = Lateness(edge="end", counts={}, rounds=0, test=None, median_excess_ns={})
+    return RankSkew(
+        "decode", "all", "dispatch_id", list(range(len(runners))), 1, len(runners), [], 5 * MS,
+        nothing, nothing, nothing, 0, 0, [], [], lateness, lateness,
+        *[nothing] * 7,
+        CriticalRank({}, nothing, {}),
+        [RankTimes(rank, nothing, summarize([time])) for rank, time in enumerate(runners)],
+    )  # fmt: skip
+
+
+def test_who_stands_apart() -> None:
+    # Seven within 1 %, one 3 % apart: the gap is 2.5 of 3.5 %, and Dixon's r10 for 8 asks for 0.634 of it.
+    assert marked(1.000, 1.002, 1.004, 1.005, 1.006, 1.008, 1.010, 1.036) == [7]
+    # The same rank among seven that are themselves 2 % apart: 1.6 of 3.6 % is noise.
+    assert marked(1.000, 1.004, 1.008, 1.010, 1.012, 1.016, 1.020, 1.036) == []
+    # Two of eight together; three of eight are more than a few.
+    assert marked(1.00, 1.00, 1.10, 1.00, 1.00, 1.00, 1.11, 1.00) == [2, 6]
+    assert marked(1.00, 1.10, 1.11, 1.10, 1.00, 1.00, 1.00, 1.00) == []
+    # A rank that stayed while all others became faster.
+    assert marked(0.90, 0.90, 0.90, 1.00, 0.90, 0.90, 0.90, 0.91) == [3]
+    # Less than 1 % is nothing, and of two nobody can say which one moved.
+    assert marked(1.0, 1.0, 1.0, 1.009) == []
+    assert marked(1.0, 1.5) == []

@@ -127,7 +127,8 @@ def loaded_modules(code: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["analyze", "--help"], ["run", "--help"], ["swimlane", "--help"]]
+    "arguments",
+    [["--help"], ["analyze", "--help"], ["run", "--help"], ["swimlane", "--help"], ["compare", "--help"]],
 )
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     code = (
