@@ -18,6 +18,7 @@ from analyzers.history.entry import Entry
 from analyzers.history.steps import segments
 
 _KEY_DIGITS = 6
+_TAG_DIGITS = 4
 _PERCENT = 100
 
 
@@ -41,7 +42,16 @@ class Series(msgspec.Struct, frozen=True):
     @property
     def title(self) -> str:
         """All that it is of, for people."""
-        return f"{self.name}, {self.backend}, {self.model}, {self.machine}"
+        return f"{self.name}, {self.backend}, {self.model}, {self.short_machine}"
+
+    @property
+    def short_machine(self) -> str:
+        """Processor and cores of `key=value; ...`, and a hash that tells apart machines which share these."""
+        facts = {key: value for key, _, value in (part.partition("=") for part in self.machine.split("; "))}
+        if "processor" not in facts:
+            return self.machine
+        tag = hashlib.sha256(self.machine.encode()).hexdigest()[:_TAG_DIGITS]
+        return f"{facts['processor']}, {facts.get('cores', '?')} cores [{tag}]"
 
 
 class TrendRun(msgspec.Struct, frozen=True):
