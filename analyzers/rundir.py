@@ -13,6 +13,11 @@ import msgspec
 
 SCHEMA_VERSION = 1
 
+VISIBLE_DEVICES = "ASCEND_RT_VISIBLE_DEVICES"
+CONTAINER_DEVICES = "ASCEND_VISIBLE_DEVICES"
+DEVICE_VARIABLES = (VISIBLE_DEVICES, CONTAINER_DEVICES)
+"""What tells a process which devices it sees: the variables that manifests and traces keep."""
+
 RunStatus = Literal["running", "complete", "incomplete", "failed", "interrupted"]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from analyzers.rundir import (
+    DEVICE_VARIABLES,
     SCHEMA_VERSION,
     Manifest,
     RankProcess,
@@ -277,6 +278,7 @@ class Launcher:
             device_map=self._device_map,
             clocks=self._clocks,
             timing=self._timing,
+            environment={name: os.environ[name] for name in DEVICE_VARIABLES if name in os.environ},
             error=_describe(error) if error is not None else None,
             faults=self._faults.describe(),
             program_cache=self._program_cache,

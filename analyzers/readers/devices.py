@@ -13,11 +13,8 @@ from typing import TypeVar
 
 from analyzers.readers.log_processes import parse_visible_devices
 from analyzers.readers.strace import StraceLog
-from analyzers.rundir import Manifest
+from analyzers.rundir import CONTAINER_DEVICES, VISIBLE_DEVICES, Manifest, RankProcess
 from analyzers.spans import DeviceIds, Process, process_label
-
-VISIBLE_DEVICES = "ASCEND_RT_VISIBLE_DEVICES"
-CONTAINER_DEVICES = "ASCEND_VISIBLE_DEVICES"
 
 _ACCELERATOR = re.compile(r"(?:npu|cuda):(\d{1,9})", re.ASCII)
 
@@ -35,12 +32,15 @@ def log_devices(
     physical_of = {log.report.path: log.processes.physical_devices for log in logs}
     environment = physical_devices(manifest.environment) if manifest is not None else {}
     named = manifest_devices(manifest)
+    on_host = (
+        {entry.pid for entry in manifest.device_map if _is_host(entry)} if manifest is not None else set()
+    )
     found = {}
     for process in processes:
         by_manifest = named.get(process[1], DeviceIds())
         logical = _agreed(ready.get(process), by_manifest.logical)
         mapped = None
-        if logical is not None:
+        if logical is not None and process[1] not in on_host:
             in_log = physical_of.get(process[0], {})
             mapped = _agreed(in_log.get(logical), environment.get(logical))
         device = DeviceIds(logical, _agreed(by_manifest.physical, mapped))
@@ -97,10 +97,15 @@ def manifest_devices(manifest: Manifest | None) -> dict[int | str | None, Device
         if logical is None and named is not None:
             logical = int(named[1])
         physical = entry.physical_device
-        if physical is None and logical is not None:
+        if physical is None and logical is not None and not _is_host(entry):
             physical = physical_of.get(logical)
         found[entry.pid] = DeviceIds(logical, physical)
     return found
+
+
+def _is_host(entry: RankProcess) -> bool:
+    """Whether a rank computes on the host's cores: its number is that of no device."""
+    return entry.device.partition(":")[0] == "cpu"
 
 
 def physical_devices(environment: Mapping[str, str]) -> dict[int, int]:

@@ -33,6 +33,7 @@ from analyzers.readers.run_directory import (
 )
 from analyzers.readers.small_files import Observation, ObservationKind, between, kind_of, read_small_file
 from analyzers.readers.strace import StraceLog, stream_strace
+from analyzers.readers.trace_devices import with_devices
 from analyzers.rundir import Manifest, MtpAccuracy, ResourceSample
 from analyzers.spans import Clock, SpanTable, concatenate
 
@@ -203,7 +204,7 @@ class _Collector:
         """Put everything together and name the ranks."""
         files = join_rank_files(self.traces, options.ranks, allow_missing=options.allow_missing)
         aligned = align_clocks(process_clocks(self.logs, files.traces, self.manifest, self._run_files))
-        traces = [_on_common_clock(trace, aligned) for trace in files.traces]
+        traces = [with_devices(_on_common_clock(trace, aligned)) for trace in files.traces]
         logs = [_on_common_clock(log, aligned) for log in self.logs]
         ranks = assign_ranks(logs, manifest_ranks=self.manifest_ranks, file_ranks=self.file_ranks)
         ranks = dataclasses.replace(ranks, devices=log_devices(logs, ranks.ranks, self.manifest))
