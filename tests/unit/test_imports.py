@@ -128,7 +128,14 @@ def loaded_modules(code: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["analyze", "--help"], ["run", "--help"], ["swimlane", "--help"], ["compare", "--help"]],
+    [
+        ["--help"],
+        ["analyze", "--help"],
+        ["run", "--help"],
+        ["swimlane", "--help"],
+        ["compare", "--help"],
+        ["gate", "check", "--help"],
+    ],
 )
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     code = (
