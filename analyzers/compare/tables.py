@@ -38,8 +38,9 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
 def headline(comparison: Comparison) -> list[str]:
     """What to read first: a sentence each."""
     lines = [comparison.statement]
-    lines += [change.statement for change in comparison.step_time]
-    lines += [ranks.statement for ranks in comparison.ranks]
+    for changes in (comparison.step_time, comparison.ranks):
+        several = len(changes) > 1
+        lines += [f"{entry.callable}: {entry.statement}" if several else entry.statement for entry in changes]
     if comparison.a.pipeline != comparison.b.pipeline:
         for name, side in (("A", comparison.a), ("B", comparison.b)):
             lines.append(f"Pipeline of {name}: {side.pipeline or UNAVAILABLE}.")

@@ -45,11 +45,10 @@ def _one_option_a_path(args: Sequence[str]) -> Iterator[str]:
 
 
 def compare(
-    base: Annotated[
-        str | None,
-        typer.Argument(metavar="A", help="A run directory, trace or log; or a quoted glob of several."),
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="A B", help="Two runs: run directories, traces or logs; or two quoted globs."),
     ] = None,
-    head: Annotated[str | None, typer.Argument(metavar="B", help="What is compared with A.")] = None,
     a: Annotated[
         list[str] | None, typer.Option("--a", metavar="PATH...", help="The runs of A, each path one run.")
     ] = None,
@@ -72,8 +71,11 @@ def compare(
     from analyzers.compare.compare import compare as compare_sides
     from analyzers.compare.render import write_comparison
 
-    before = [*([base] if base is not None else []), *(a or [])]
-    after = [*([head] if head is not None else []), *(b or [])]
+    if paths and (len(paths) != 2 or a or b):
+        raise typer.BadParameter(
+            "`compare A B` takes two paths; give several a side with --a PATH... --b PATH..."
+        )
+    before, after = ([paths[0]], [paths[1]]) if paths else (a, b)
     if not before or not after:
         raise typer.BadParameter("name both sides: `compare A B`, or `compare --a PATH... --b PATH...`")
     comparison = compare_sides(before, after, allow_different=allow_different)

@@ -269,4 +269,10 @@ def test_the_command(runs: Path, tmp_path: Path) -> None:
     )
     assert (done.exit_code, done.stdout) == (0, "")
     assert out.read_text().startswith("# Comparison\n")
-    assert CliRunner().invoke(app, ["compare", str(runs / "base")]).exit_code == 2
+    for arguments in (
+        [paths[0][0]],
+        ["--a", *paths[0]],
+        [*paths[0]],
+        [paths[0][0], paths[1][0], "--a", paths[0][1]],
+    ):
+        assert CliRunner().invoke(app, ["compare", *arguments]).exit_code == 2
