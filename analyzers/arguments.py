@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
 _WINDOW = 4096
+_LONGEST_INTEGER = 4000
+"""Digits beyond which Python reads no integer."""
+
+
+def _exact_integer(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _LONGEST_INTEGER else digits
+
+
+LENIENT_JSON = json.JSONDecoder(parse_int=_exact_integer)
+"""JSON as Python reads it, NaN included; an integer of thousands of digits stays text."""
+
+
+def valid_text(value: Any) -> Any:
+    """A JSON value whose strings can be written as UTF-8: lone surrogates become `?`."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, list):
+        return [valid_text(item) for item in value]
+    if isinstance(value, dict):
+        return {valid_text(key): valid_text(item) for key, item in value.items()}
+    return value
 
 
 class ArgumentSource(Protocol):
@@ -36,23 +58,43 @@ class ArgumentList:
         return decode_arguments(item) if isinstance(item, bytes) else item
 
 
+def arguments_of_event(file: BinaryIO) -> dict[str, Any]:
+    """The arguments of the Chrome trace event that starts where `file` stands."""
+    content = b""
+    while more := file.read(max(_WINDOW, len(content))):
+        content += more
+        try:
+            event, _ = LENIENT_JSON.raw_decode(content.decode(errors="replace"))
+            arguments = event.get("args") if isinstance(event, dict) else None
+            return valid_text(arguments) if isinstance(arguments, dict) else {}
+        except RecursionError:
+            return {}
+        except ValueError:
+            continue
+    return {}
+
+
 class ArgumentFile:
-    """Arguments left in their trace file: a position is the byte offset of an event.
+    """Arguments left in their file: a position is the byte offset of an event or a record.
 
     A file that changed since it was read has no arguments: they would be those of another event.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, arguments_at: Callable[[BinaryIO], dict[str, Any]] = arguments_of_event
+    ) -> None:
         self._path = path
         self._version = _version(path)
+        self._arguments_at = arguments_at
 
     def read(self, position: int) -> dict[str, Any]:
-        """The arguments of the event that starts at byte `position`."""
+        """The arguments of what starts at byte `position`."""
         try:
             if _version(self._path) != self._version:
                 return {}
             with self._path.open("rb") as file:
-                return _arguments_of_event(file, position)
+                file.seek(position)
+                return self._arguments_at(file)
         except OSError:
             return {}
 
@@ -63,7 +105,7 @@ def decode_arguments(raw: bytes) -> dict[str, Any]:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, ValueError):
         try:
-            value = json.loads(raw.decode(errors="replace").encode(errors="replace"))
+            value = valid_text(LENIENT_JSON.decode(raw.decode(errors="replace")))
         except (RecursionError, ValueError):
             return {}
     return value if isinstance(value, dict) else {}
@@ -72,17 +114,3 @@ def decode_arguments(raw: bytes) -> dict[str, Any]:
 def _version(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_size, status.st_mtime_ns
-
-
-def _arguments_of_event(file: Any, position: int) -> dict[str, Any]:
-    file.seek(position)
-    content = b""
-    while more := file.read(max(_WINDOW, len(content))):
-        content += more
-        try:
-            event, _ = json.JSONDecoder().raw_decode(content.decode(errors="replace"))
-        except (RecursionError, ValueError):
-            continue
-        arguments = event.get("args") if isinstance(event, dict) else None
-        return arguments if isinstance(arguments, dict) else {}
-    return {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Sequence
+import re
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from analyzers.arguments import ArgumentFile, ArgumentList, decode_arguments
-from analyzers.readers.chrome_events import Envelope, Event, nanoseconds, read_events
+from analyzers.errors import UnusableInputError
+from analyzers.readers.chrome_events import Envelope, Event, nanoseconds
 from analyzers.readers.event_columns import (
     NotOrdinaryError,
     argument_columns,
@@ -20,16 +22,18 @@ from analyzers.readers.event_columns import (
     text_column,
     time_column,
 )
-from analyzers.readers.event_lines import EventLines, NotStreamableError, layout_of
-from analyzers.readers.files import is_compressed, iterate_bytes
-from analyzers.readers.load import IssueCounter, LoadReport, ReadAs
+from analyzers.readers.event_stream import EventStream, is_undecided, layout_of
+from analyzers.readers.files import PIECE, is_plain, iterate_bytes
+from analyzers.readers.load import IssueCounter, LoadReport
 from analyzers.spans import ABSENT, Clock, Int64s, Kind, Lane, Source, SpanTable, SpanTableBuilder, as_id
 
-_BATCH = 10_000
+_LONGEST_HEADER = 1 << 26
 _DAY_NS = 86_400 * 1_000_000_000
 _UNFINISHED_NS = -1000
 """dur -1: how several profilers write a span that had not ended."""
 
+_HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")
+_LONGEST_ID = 40
 _INSTANTS = frozenset("iIRn")
 _BEGINS, _ENDS = frozenset("bS"), frozenset("eF")
 
@@ -54,42 +58,51 @@ class ChromeTrace:
 def read_chrome_trace(
     data: bytes, path: str, *, clock: Clock = Clock.FILE, issues: IssueCounter | None = None
 ) -> ChromeTrace:
-    """Read one Chrome trace: object, array or JSON lines, whole or damaged. ts and dur are microseconds.
+    """Read one Chrome trace that is in memory: object, array or JSON lines, whole or damaged. ts and dur are us.
 
     Raises:
         UnusableInputError: the content is no trace.
     """
     counter = issues if issues is not None else IssueCounter()
-    found = read_events(data, path, counter)
-    assembler = _Assembler(path, clock, counter, ArgumentList())
-    for start in range(0, len(found.events), _BATCH):
-        assembler.add(found.events[start : start + _BATCH])
-    return assembler.trace(found.envelope, found.read_as)
+    pieces = (data[start : start + PIECE] for start in range(0, len(data), PIECE))
+    trace = _read(pieces, _Assembler(path, clock, counter, ArgumentList()), counter)
+    if trace is None:
+        raise UnusableInputError(f"{path}: not a trace: no traceEvents")
+    return trace
 
 
 def stream_chrome_trace(path: Path, *, clock: Clock = Clock.FILE) -> ChromeTrace | None:
-    """Read one Chrome trace in pieces, if its events each begin a line; None for anything else.
+    """Read one Chrome trace in pieces; None when the file is something else.
+
+    The arguments of a plain file's events stay in it until somebody asks for them.
 
     Raises:
-        UnusableInputError: the file cannot be read.
+        UnusableInputError: the file cannot be read, or looks like a trace and holds no event at all.
     """
-    if not path.is_file():
-        return None
     issues = IssueCounter()
-    pieces = iterate_bytes(path, issues)
+    arguments = ArgumentFile(path) if is_plain(path) else ArgumentList()
+    return _read(iterate_bytes(path, issues), _Assembler(str(path), clock, issues, arguments), issues)
+
+
+def _read(pieces: Iterator[bytes], assembler: _Assembler, issues: IssueCounter) -> ChromeTrace | None:
     head = next(pieces, b"")
+    while is_undecided(head) and len(head) < _LONGEST_HEADER:
+        more = list(itertools.islice(pieces, 1 + len(head) // PIECE))
+        if not more:
+            break
+        head = b"".join([head, *more])
     layout = layout_of(head)
     if layout is None:
         return None
-    lines = EventLines(itertools.chain([head], pieces), layout, issues)
-    source = ArgumentList() if is_compressed(path) else ArgumentFile(path)
-    assembler = _Assembler(str(path), clock, issues, source)
-    try:
-        for batch in lines:
-            assembler.add(batch.events, batch.offsets)
-    except NotStreamableError:
-        return None
-    return assembler.trace(lines.envelope, "streamed")
+    stream = EventStream(itertools.chain([head], pieces), layout, issues)
+    for batch in stream:
+        assembler.add(batch.events, batch.offsets)
+    trace = assembler.trace(stream.envelope)
+    if layout.is_lines and not trace.report.parsed and issues.lost("bad_line"):
+        raise UnusableInputError(
+            f"{trace.report.path}: not a trace: no traceEvents and no line that is an event"
+        )
+    return trace
 
 
 @dataclass(frozen=True)
@@ -101,6 +114,7 @@ class _Timed:
     name: str
     event: Event
     lane: Lane
+    where: str
 
 
 class _Assembler:
@@ -117,13 +131,15 @@ class _Assembler:
         self._clock = clock
         self._issues = issues
         self._arguments = arguments
+        self._first_zero: str | None = None
+        """Where the first event at time 0 stands."""
         self._nested: dict[Lane, list[_Timed]] = {}
         self._async: dict[Hashable, list[_Timed]] = {}
 
-    def trace(self, envelope: Envelope, read_as: ReadAs) -> ChromeTrace:
+    def trace(self, envelope: Envelope) -> ChromeTrace:
         """Everything added, as one trace."""
         self._finish()
-        spans = _without_zero_times(self.spans.build(), self._issues)
+        spans = _without_zero_times(self.spans.build(), self._issues, self._first_zero)
         if envelope.rank is not None:
             spans = spans.with_ranks(np.broadcast_to(np.int64(envelope.rank), len(spans)))
         return ChromeTrace(
@@ -132,32 +148,31 @@ class _Assembler:
             report=LoadReport(
                 path=self._path,
                 format="chrome_trace",
-                records=self.records,
+                records=self.records + self._issues.lost("malformed", "bad_line", "torn_tail"),
                 parsed=self.parsed,
                 issues=self._issues.issues(),
-                read_as="repaired" if self._issues.repaired else read_as,
+                read_as="repaired" if self._issues.repaired else "streamed",
             ),
             envelope=envelope,
         )
 
-    def add(self, events: Sequence[Event], offsets: Int64s | None = None) -> None:
-        """Take events; `offsets` are their positions in the file that keeps their arguments."""
+    def add(self, events: Sequence[Event], offsets: Int64s) -> None:
+        """Take events; `offsets` are their positions in the content."""
         is_complete = [event.ph == "X" for event in events]
         chosen = list(itertools.compress(events, is_complete))
         try:
-            self._add_columns(chosen, None if offsets is None else offsets[is_complete])
+            self._add_columns(chosen, offsets[is_complete])
         except NotOrdinaryError:
-            for event in events:
-                self._add_one(event)
-            return
+            is_complete = [False] * len(events)
+            chosen = []
         self.records += len(chosen)
         self.parsed += len(chosen)
         if len(chosen) < len(events):
-            for event, complete in zip(events, is_complete, strict=True):
+            for event, offset, complete in zip(events, offsets.tolist(), is_complete, strict=True):
                 if not complete:
-                    self._add_one(event)
+                    self._add_one(event, offset)
 
-    def _add_columns(self, events: Sequence[Event], offsets: Int64s | None) -> None:
+    def _add_columns(self, events: Sequence[Event], offsets: Int64s) -> None:
         """Add complete events as columns.
 
         Raises:
@@ -175,6 +190,9 @@ class _Assembler:
             "duration_ns": durations,
             **argument_columns(arguments),
         }
+        at_zero = columns["start_ns"] == 0
+        if self._first_zero is None and at_zero.any():
+            self._first_zero = f"byte {int(offsets[at_zero.argmax()])}"
         names = text_column([event.name for event in events])
         categories = text_column([event.cat for event in events])
         lanes = {label: Lane(self._path, _label(label[0]), _label(label[1])) for label in set(labels)}
@@ -194,24 +212,22 @@ class _Assembler:
             **columns,
         )
 
-    def _positions(self, arguments: Sequence[bytes], offsets: Int64s | None) -> Int64s:
+    def _positions(self, arguments: Sequence[bytes], offsets: Int64s) -> Int64s:
         given = has_arguments(arguments)
         if isinstance(self._arguments, ArgumentFile):
-            return np.where(given, 0 if offsets is None else offsets, ABSENT)
+            return np.where(given, offsets, ABSENT)
         keep = self._arguments.add
         positions = [keep(text) if has else ABSENT for text, has in zip(arguments, given, strict=True)]
         return np.array(positions, dtype=np.int64)
 
-    def _add_one(self, event: Event) -> None:
+    def _add_one(self, event: Event, offset: int) -> None:
         """Take one event of any kind."""
         phase = event.ph
-        if phase is None and event.name is None:
-            return  # `{}`: how some writers end their array
-        self.records += 1
-        where = f"event {self.records}"
+        where = f"byte {offset}"
         if not isinstance(phase, str) or not phase:
             self._issues.add("malformed", where, lost=1)
             return
+        self.records += 1
         if phase == "M":
             self._metadata(event)
             self.parsed += 1
@@ -224,6 +240,8 @@ class _Assembler:
         if start is None:
             self._issues.add("bad_ts", where, lost=1)
             return
+        if start == 0 and self._first_zero is None:
+            self._first_zero = where
         lane = self._lane(event, where)
         if phase == "X":
             self._complete(event, start, lane, where)
@@ -232,7 +250,7 @@ class _Assembler:
         if phase in _INSTANTS:
             self._append(self.spans, event, start, 0, lane, Kind.INSTANT, _arguments(event))
             return
-        timed = _Timed(start, phase in "BbS", _text(event.name), event, lane)
+        timed = _Timed(start, phase in "BbS", _text(event.name), event, lane, where)
         if phase in "BE":
             self._nested.setdefault(lane, []).append(timed)
         else:
@@ -240,37 +258,42 @@ class _Assembler:
 
     def _finish(self) -> None:
         """Match begin and end events."""
-        for group, kind in ((self._nested, Kind.SPAN), (self._async, Kind.ASYNC)):
-            for timed_events in group.values():
-                self._match(sorted(timed_events, key=lambda timed: timed.at_ns), kind)
+        for timed_events in self._nested.values():
+            self._match(timed_events, Kind.SPAN)
+        for timed_events in self._async.values():
+            self._match(timed_events, Kind.ASYNC)
 
     def _match(self, timed_events: list[_Timed], kind: Kind) -> None:
-        stack: list[_Timed] = []
-        for timed in timed_events:
+        """Pair ends with begins: one without a name closes the innermost span, another the innermost of its name.
+
+        On a thread spans nest, so that an end cuts what is open inside; asynchronous spans of one id may overlap.
+        """
+        open_spans: list[_Timed] = []
+        for timed in sorted(timed_events, key=lambda timed: timed.at_ns):
             if timed.is_begin:
-                stack.append(timed)
+                open_spans.append(timed)
                 continue
-            # An end without a name closes the innermost span; a named one closes the innermost of that name.
-            depth = next(
-                (
-                    index
-                    for index in range(len(stack) - 1, -1, -1)
-                    if not timed.name or stack[index].name == timed.name
-                ),
-                None,
+            named = (
+                index
+                for index in reversed(range(len(open_spans)))
+                if not timed.name or open_spans[index].name == timed.name
             )
-            if depth is None:
-                self._issues.add("unmatched_end", timed.name)
+            index = next(named, None)
+            if index is None:
+                self._issues.add("unmatched_end", timed.where)
                 continue
-            for open_span in stack[depth + 1 :]:
-                self._issues.add("unmatched_begin", open_span.name)
-            begin = stack[depth]
-            del stack[depth:]
+            begin = open_spans.pop(index)
+            if kind is Kind.SPAN:
+                self._never_ended(open_spans[index:])
+                del open_spans[index:]
             arguments = {**_arguments(begin.event), **_arguments(timed.event)}
             duration = timed.at_ns - begin.at_ns
             self._append(self.spans, begin.event, begin.at_ns, duration, begin.lane, kind, arguments)
-        for open_span in stack:
-            self._issues.add("unmatched_begin", open_span.name)
+        self._never_ended(open_spans)
+
+    def _never_ended(self, begins: Sequence[_Timed]) -> None:
+        for begin in begins:
+            self._issues.add("unmatched_begin", begin.where)
 
     def _complete(self, event: Event, start: int, lane: Lane, where: str) -> None:
         duration = nanoseconds(event.dur)
@@ -333,17 +356,22 @@ class _Assembler:
 
 
 def _async_key(event: Event, lane: Lane) -> Hashable:
+    """What begin and end of one asynchronous span share, besides the name."""
     identifier, local = event.id, False
     if identifier is None and isinstance(event.id2, dict):
         local = "local" in event.id2
         identifier = event.id2.get("local", event.id2.get("global"))
-    return (
-        _text(event.cat),
-        str(identifier),
-        _text(event.scope),
-        _text(event.name),
-        lane.pid if local else None,
-    )
+    return (_text(event.cat), _identifier(identifier), _text(event.scope), lane.pid if local else None)
+
+
+def _identifier(value: Any) -> Hashable:
+    """An id as a number where it is one: `7`, `"7"` and `"0x7"` are the same."""
+    text = str(value)
+    if len(text) > _LONGEST_ID:
+        return text
+    if _HEXADECIMAL.fullmatch(text):
+        return int(text, 16)
+    return int(text) if text.isascii() and text.isdecimal() else text
 
 
 def _text(value: Any) -> str:
@@ -369,12 +397,12 @@ def _arguments(event: Event) -> dict[str, Any]:
     return decode_arguments(raw) if raw else {}
 
 
-def _without_zero_times(spans: SpanTable, issues: IssueCounter) -> SpanTable:
+def _without_zero_times(spans: SpanTable, issues: IssueCounter, where: str | None) -> SpanTable:
     """Leave out rows at time 0 of a trace that otherwise starts more than a day later: their time was lost."""
     at_zero = spans.start_ns == 0
     later = spans.start_ns[~at_zero]
     if not at_zero.any() or not len(later) or later.min() <= _DAY_NS:
         return spans
     count = int(at_zero.sum())
-    issues.add("zero_ts", spans.name_of(int(at_zero.argmax())), count=count, lost=count)
+    issues.add("zero_ts", where or spans.name_of(int(at_zero.argmax())), count=count, lost=count)
     return spans.select(~at_zero)

@@ -2,53 +2,42 @@
 
 from __future__ import annotations
 
-import re
+from typing import Any
 
 from analyzers.errors import UnusableInputError
+from analyzers.readers.files import PIECE
 from analyzers.readers.json_objects import value_at
 from analyzers.readers.load import InputFormat
 from analyzers.readers.requests import is_request
+from analyzers.readers.strace import MARKERS
 
-_STRACE_MARKERS = (b"[STRACE]", b"[CLOCK_ANCHOR]", b"[chip_process pid=", b"[HOSTLOG_DROPS]", b"[mono_ns=")
-_ARRAY = re.compile(rb"\[\s*([\{\],]|$)")
 _MANIFEST_KEYS = frozenset({"schema_version", "device_map", "timing"})
+_LINES = 20
+"""Lines of which one must be a whole record, so that a damaged first one hides nothing."""
 
 
-def detect_format(data: bytes, path: str) -> InputFormat:
-    """Tell what `data` is: an empty file is a trace without events.
+def detect_format(head: bytes, path: str) -> InputFormat:
+    """Tell by its first megabyte what a file that is no Chrome trace is; text is a log until it was read.
 
     Raises:
         UnusableInputError: none of the known formats.
     """
-    content = data.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if not content or _ARRAY.match(content):
-        return "chrome_trace"
-    if content.startswith(b"{"):
-        detected = _detect_object(content)
+    content = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not content.startswith(b"{"):
+        return "strace_log"
+    text = content[:PIECE].decode(errors="replace")
+    # Most often the first line is the first object; a whole document may be one long object instead.
+    for start in (text, *text.split("\n", _LINES)[1:_LINES]):
+        found = value_at(start, 0)
+        detected = _format_of(found[0]) if found is not None and isinstance(found[0], dict) else None
         if detected is not None:
             return detected
-    if any(marker in content for marker in _STRACE_MARKERS):
+    if any(marker in content for marker in MARKERS) or path.endswith(".log"):
         return "strace_log"
-    if content.startswith(b"{"):
-        raise UnusableInputError(
-            f"{path}: not a trace: no traceEvents, no events one a line, no request records"
-        )
-    if path.endswith(".log"):
-        return "strace_log"
-    raise UnusableInputError(
-        f"{path}: not a trace: neither Chrome trace JSON, request records nor a log with [STRACE] records"
-    )
+    raise UnusableInputError(f"{path}: not a trace: no traceEvents, no events one a line, no request records")
 
 
-def _detect_object(content: bytes) -> InputFormat | None:
-    head = content[:1_000_000].decode(errors="replace")
-    # Most often the first line is the first object; a whole document may be one long object instead.
-    found = value_at(head, 0)
-    if found is None or not isinstance(found[0], dict):
-        return "chrome_trace" if b'"traceEvents"' in content or b'"ph"' in content else None
-    first = found[0]
-    if first.keys() >= _MANIFEST_KEYS:
+def _format_of(record: dict[str, Any]) -> InputFormat | None:
+    if record.keys() >= _MANIFEST_KEYS:
         return "manifest"
-    if "traceEvents" in first or "ph" in first:
-        return "chrome_trace"
-    return "requests" if is_request(first) else None
+    return "requests" if is_request(record) else None

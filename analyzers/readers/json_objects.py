@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
+from analyzers.arguments import LENIENT_JSON
 from analyzers.readers.load import IssueCounter
 
-_DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
-_PERHAPS_EVENT = re.compile(r"[,\n][ \t\r\n]*(?=\{)")
+_OBJECT = re.compile(r'\{(?=\s*")')
+_WORD_CUT = re.compile(
+    r"|t|tr|tru|f|fa|fal|fals|n|nu|nul|N|Na|-?(I|In|Inf|Infi|Infin|Infini|Infinit)|[-+.eE\d]+"
+)
+"""What the end of a text leaves unread of a word or a number."""
 
 
 def decode_text(data: bytes, issues: IssueCounter) -> str:
@@ -30,113 +35,105 @@ def skip_space(text: str, position: int) -> int:
     return match.end() if match else position
 
 
+class DamagedError(ValueError):
+    """No JSON value starts here; `is_cut` tells that one may, and goes on behind the end of the text."""
+
+    def __init__(self, *, is_cut: bool) -> None:
+        super().__init__("no JSON value")
+        self.is_cut = is_cut
+
+
+def parse_value(text: str, position: int) -> tuple[Any, int]:
+    """The JSON value that starts at `position` and its end.
+
+    Raises:
+        DamagedError: none does.
+    """
+    try:
+        return LENIENT_JSON.raw_decode(text, position)
+    except json.JSONDecodeError as error:
+        is_open = error.msg.startswith("Unterminated string")
+        raise DamagedError(is_cut=is_open or _is_cut(text, error)) from error
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(is_cut=False) from error
+
+
+def _is_cut(text: str, error: json.JSONDecodeError) -> bool:
+    if error.msg.startswith("Invalid \\"):
+        return len(text) - error.pos < len("\\u0000")
+    rest = text[error.pos : error.pos + 10]
+    return error.pos + len(rest) == len(text) and _WORD_CUT.fullmatch(rest) is not None
+
+
 def value_at(text: str, position: int) -> tuple[object, int] | None:
     """The JSON value that starts at `position` and its end; None when none does."""
     try:
-        return _DECODER.raw_decode(text, position)
-    except (ValueError, RecursionError):
+        return parse_value(text, position)
+    except DamagedError:
         return None
 
 
 class LineNumbers:
     """`line <n>` of positions in a text, as issues name places; positions should not decrease."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: bytes, *, first_line: int = 1) -> None:
         self._text = text
+        self._first_line = first_line
         self._position = 0
-        self._line = 1
+        self._line = first_line
 
     def at(self, position: int) -> str:
         """The line of `position`."""
         if position < self._position:
-            self._position, self._line = 0, 1
-        self._line += self._text.count("\n", self._position, position)
+            self._position, self._line = 0, self._first_line
+        self._line += self._text.count(b"\n", self._position, position)
         self._position = position
         return f"line {self._line}"
 
 
-def iterate_lines(text: str, issues: IssueCounter, *, first_line: int = 1) -> Iterator[tuple[int, str]]:
-    """(line number, text of one JSON object) of JSON lines; two objects on one line both count."""
-    for number, line in enumerate(text.split("\n"), first_line):
-        position = skip_space(line, 0)
-        objects = 0
-        while position < len(line):
-            found = value_at(line, position)
-            if found is None or not isinstance(found[0], dict):
-                issues.add("bad_line", f"line {number}", lost=1)
-                break
-            objects += 1
-            yield number, line[position : found[1]]
-            position = skip_space(line, found[1])
-        if objects > 1:
-            issues.add("glued_lines", f"line {number}")
+def _any_object(_: dict[str, Any]) -> bool:
+    return True
 
 
-def iterate_array(text: str, start: int, issues: IssueCounter, *, in_object: bool = False) -> Iterator[str]:
-    """The text of every object in the array whose elements begin at `start` (after its bracket).
+def iterate_lines(
+    text: str, issues: IssueCounter, accepts: Callable[[dict[str, Any]], bool] = _any_object
+) -> Iterator[tuple[int, str]]:
+    """(line number, text of one JSON object) of JSON lines; see `line_objects`."""
+    for number, line in enumerate(text.split("\n"), 1):
+        for start, end in line_objects(line, f"line {number}", issues, accepts):
+            yield number, line[start:end]
 
-    Stray commas are skipped; after a damaged element, reading goes on at the next object that is an event.
-    `in_object` tells that more members of an object may follow the array.
+
+def line_objects(
+    line: str, where: str, issues: IssueCounter, accepts: Callable[[dict[str, Any]], bool] = _any_object
+) -> list[tuple[int, int]]:
+    """(start, end) of every JSON object in one line; anything else in it is counted and lost.
+
+    After damage, reading goes on at the next object that `accepts`: objects inside a damaged one are no records.
     """
-    lines = LineNumbers(text)
-    position = start
-    after_element = False
-    while True:
-        position = skip_space(text, position)
-        if position >= len(text):
-            issues.add("unterminated", lines.at(position))
-            return
-        if text[position] == "]":
-            if not _is_end(text, position + 1, in_object=in_object):
-                issues.add("trailing_data", lines.at(position), lost=1)
-            return
-        if text[position] == ",":
-            following = skip_space(text, position + 1)
-            if not after_element or text[following : following + 1] == "]":
-                issues.add("commas_ignored", lines.at(position))
-            position, after_element = position + 1, False
+    found: list[tuple[int, int]] = []
+    is_damaged = False
+    position = skip_space(line, 0)
+    while position < len(line):
+        if line[position] == ",":
+            issues.add("commas_ignored", where)
+            position = skip_space(line, position + 1)
             continue
-        if after_element:
-            issues.add("commas_missing", lines.at(position))
-        found = value_at(text, position)
-        if found is None:
-            resume = _next_event(text, position)
-            if resume is None:
-                _count_tail(text, position, issues, lines)
-                return
-            issues.add("malformed", lines.at(position), lost=1)
-            position, after_element = resume, False
-            continue
-        value, end = found
-        if isinstance(value, dict):
-            yield text[position:end]
-        else:
-            issues.add("malformed", lines.at(position), lost=1)
-        position, after_element = end, True
-
-
-def _is_end(text: str, position: int, *, in_object: bool) -> bool:
-    """Whether nothing but the rest of the object around it follows an array's bracket."""
-    rest = text[position:].strip()
-    if not in_object or not rest:
-        return not rest
-    found = value_at('{"": 0' + rest, 0)
-    return found is not None and found[1] == len('{"": 0' + rest)
-
-
-def _next_event(text: str, position: int) -> int | None:
-    """Where the next object with a phase starts after a damaged element."""
-    for match in _PERHAPS_EVENT.finditer(text, position):
-        found = value_at(text, match.end())
-        if found is not None and isinstance(found[0], dict) and "ph" in found[0]:
-            return match.end()
-    return None
-
-
-def _count_tail(text: str, position: int, issues: IssueCounter, lines: LineNumbers) -> None:
-    """Count the last, damaged element: torn off with the end of the file, or malformed before the bracket."""
-    if text.find("]", position) < 0:
-        issues.add("torn_tail", lines.at(position), lost=1)
-        issues.add("unterminated", lines.at(position))
-    else:
-        issues.add("malformed", lines.at(position), lost=1)
+        value = value_at(line, position)
+        if value is None or not isinstance(value[0], dict):
+            is_damaged = True
+            value = None
+            for match in _OBJECT.finditer(line, position + 1):
+                candidate = value_at(line, match.start())
+                if candidate is not None and isinstance(candidate[0], dict) and accepts(candidate[0]):
+                    position, value = match.start(), candidate
+                    break
+        if value is None:
+            break
+        found.append((position, value[1]))
+        position = skip_space(line, value[1])
+    if is_damaged:
+        issues.add("bad_line", where, lost=1)
+    if len(found) > 1:
+        issues.add("glued_lines", where)
+    return found

@@ -11,11 +11,13 @@ InputFormat = Literal[
 ]
 
 ReadAs = Literal["streamed", "whole", "repaired"]
-"""How a trace was read: event by event in pieces, as one document, or with its damage skipped."""
+"""How a file was read: in pieces, all of it at once, or in pieces with its damage skipped."""
 
 IssueKind = Literal[
     "unterminated",
     "gzip_truncated",
+    "gzip_damaged",
+    "transcoded",
     "trailing_data",
     "damaged_document",
     "commas_ignored",
@@ -48,6 +50,7 @@ REPAIRS: frozenset[IssueKind] = frozenset(
     {
         "unterminated",
         "gzip_truncated",
+        "gzip_damaged",
         "trailing_data",
         "damaged_document",
         "commas_ignored",
@@ -64,6 +67,8 @@ REPAIRS: frozenset[IssueKind] = frozenset(
 ISSUE_TEXT: dict[IssueKind, str] = {
     "unterminated": "the file ends before its closing bracket",
     "gzip_truncated": "the compressed stream ends before its end marker",
+    "gzip_damaged": "the compressed data is damaged; what follows the damage is lost",
+    "transcoded": "text of another encoding, read as UTF-8",
     "trailing_data": "data after the end of the content",
     "damaged_document": "what stands around the events is no JSON",
     "commas_ignored": "stray commas were ignored",
@@ -147,6 +152,10 @@ class IssueCounter:
     def repaired(self) -> bool:
         """Whether the text itself was damaged, rather than what it says."""
         return not REPAIRS.isdisjoint(self._counts)
+
+    def lost(self, *kinds: IssueKind) -> int:
+        """Records that issues of these kinds have cost so far."""
+        return sum(self._lost.get(kind, 0) for kind in kinds)
 
     def issues(self) -> list[LoadIssue]:
         """Everything counted so far, in the order it was first met."""

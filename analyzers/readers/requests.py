@@ -71,7 +71,7 @@ def read_requests(data: bytes, path: str, *, issues: IssueCounter | None = None)
     timings = []
     records = 0
     has_phases = False
-    for number, line in iterate_lines(decode_text(data, counter), counter):
+    for number, line in iterate_lines(decode_text(data, counter), counter, is_request):
         records += 1
         try:
             record = json.loads(line, parse_float=Decimal)

@@ -1,39 +1,52 @@
-"""STRACE logs of the runtime (formats.md, section 1): records anywhere in any text, torn or glued."""
+"""STRACE logs of the runtime (formats.md, section 1): records anywhere in any text, torn or glued.
+
+A log is read in pieces of whole lines and kept as columns: its length does not matter.
+"""
 
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 import numpy as np
+import numpy.typing as npt
 
+from analyzers.arguments import ArgumentFile, ArgumentList
+from analyzers.errors import UnusableInputError
+from analyzers.readers.files import LONGEST_LINE, Lines, is_plain, iterate_bytes, whole_lines
+from analyzers.readers.json_objects import LineNumbers
 from analyzers.readers.load import IssueCounter, IssueKind, LoadReport
-from analyzers.spans import ABSENT, Clock, Ids, Lane, Source, SpanTable, SpanTableBuilder, as_id
+from analyzers.readers.log_processes import ClockAnchor, LogProcesses, ProcessFinder
+from analyzers.spans import ABSENT, Clock, Lane, Source, SpanTable, SpanTableBuilder, as_id
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_HEAD = re.compile(r"\[STRACE\][ \t]+v=(?P<version>\d+)(?:[ \t]+pid=(?P<pid>\d{1,18})[ \t])?", re.ASCII)
+MARKERS = (b"[STRACE]", b"[CLOCK_ANCHOR]", b"[chip_process pid=", b"[HOSTLOG_DROPS]", b"[mono_ns=")
+"""What tells a log of the runtime from any other text."""
+
+_ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_HEAD = re.compile(rb"\[STRACE\][ \t]+v=(?P<version>\d+)(?:[ \t]+pid=(?P<pid>\d{1,18})[ \t])?")
 # Brackets inside values are percent-encoded, so a record runs up to the next "[" or the line end.
 _RECORD = re.compile(
-    r"\[STRACE\][ \t]+v=1[ \t]+pid=(\d{1,20})[ \t]+tid=(\d{1,20})[ \t]+inv=(\d{1,20})"
-    r"[ \t]+hid=([0-9a-fA-F]{1,16})[ \t]+depth=(\d{1,20})[ \t]+name=([^\s\[\]]+)"
-    r"[ \t]+ts=(-?\d{1,20})[ \t]+dur=(-?\d{1,20})(?=[\s\[]|$)([^\[\r\n]*)",
-    re.ASCII,
+    rb"\[STRACE\][ \t]+v=1[ \t]+pid=(\d{1,20})[ \t]+tid=(\d{1,20})[ \t]+inv=(\d{1,20})"
+    rb"[ \t]+hid=([0-9a-fA-F]{1,16})[ \t]+depth=(\d{1,20})[ \t]+name=([^\s\[\]]+)"
+    rb"[ \t]+ts=(-?\d{1,20})[ \t]+dur=(-?\d{1,20})(?=[\s\[]|$)([^\[\r\n]*)"
 )
-_ATTRIBUTE = re.compile(r"[A-Za-z_][\w.]*=\S*", re.ASCII)
-_ANCHOR = re.compile(
-    r"\[CLOCK_ANCHOR\][ \t]+v=1[ \t]+pid=(\d+)[ \t]+mono_ns=(\d+)[ \t]+wall_ns=(\d+)", re.ASCII
-)
-_READY = re.compile(r"\[chip_process pid=(\d+) dev=(\d+)\] ready", re.ASCII)
-_DROPS = re.compile(r"\[HOSTLOG_DROPS\](?P<text>[^\r\n]*)")
+_ATTRIBUTE = re.compile(rb"[A-Za-z_][\w.]*=\S*")
+_DROPS = re.compile(rb"\[HOSTLOG_DROPS\](?P<text>[^\r\n]*)")
 _DROP_COUNT = re.compile(
-    r"(?:drop\w*|count|lost)\s*[=:]\s*(\d+)|(\d+)\s+(?:record|line|message|drop)", re.IGNORECASE
+    rb"(?:drop\w*|count|lost)\s*[=:]\s*(\d+)|(\d+)\s+(?:record|line|message|drop)", re.IGNORECASE
 )
 
 _LONGEST_INTEGER = 20
 """Digits of 2**64 - 1; a longer run of digits is no number of this format."""
+
+_SAFE_DIGITS = 18
+"""Numbers of so many digits are below `_LARGEST`, whatever they are."""
 
 _LARGEST = 2**62
 """The sum and difference of two numbers up to this still fit int64; as a time it is 146 years."""
@@ -43,14 +56,16 @@ ROOT = "chip.run"
 INVOCATION_FAMILIES = frozenset({"chip", "core", "unknown"})
 """Families whose spans belong to an invocation; the inv field of node and ext spans means something else."""
 
-
-@dataclass(frozen=True)
-class ClockAnchor:
-    """One process's mapping from CLOCK_MONOTONIC to wall time: wall = wall_ns + (t - mono_ns)."""
-
-    pid: int
-    mono_ns: int
-    wall_ns: int
+_ID_ATTRIBUTES = {
+    "step_id": "step_id",
+    "slot": "slot_id",
+    "dispatch_id": "dispatch_id",
+    "generation": "generation",
+    "run_id": "run_id",
+    "run_epoch": "run_epoch",
+    "worker_id": "worker_id",
+}
+"""Column of ids -> the attribute that fills it."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +75,21 @@ class StraceLog:
     spans: SpanTable
     invalid: SpanTable
     """Spans with a negative duration: kept for the lifecycle check, in no statistic."""
-    anchors: dict[int, ClockAnchor]
-    ready_devices: dict[int, int]
-    """pid -> device number, from the ready lines."""
+    processes: LogProcesses
+    """Clock anchors and devices of the processes that wrote the log."""
     report: LoadReport
     torn_pids: tuple[int, ...]
     """Pids of records that could not be read, as far as they name one."""
+
+    @property
+    def anchors(self) -> dict[int, ClockAnchor]:
+        """pid -> the last anchor of the last process that had it."""
+        return {anchor.pid: anchor for anchor in self.processes.anchors}
+
+    @property
+    def ready_devices(self) -> dict[int, int]:
+        """pid -> logical device, from the ready lines; of the last process that had the pid."""
+        return {ready.pid: ready.logical_device for ready in self.processes.ready}
 
 
 def family(name: str) -> str:
@@ -77,169 +101,281 @@ def family(name: str) -> str:
 
 
 def read_strace(data: bytes, path: str, *, issues: IssueCounter | None = None) -> StraceLog:
-    """Read one log. Loss is record heads minus parsed records; the report says where each was met first.
+    """Read one log that is in memory. Loss is record heads minus parsed records.
 
     Never fails: bytes that are no record are skipped.
     """
-    issues = issues if issues is not None else IssueCounter()
-    text = _decode(data, issues)
-    lines = _LineNumbers(text)
-    rows = _Rows(path, issues, lines)
-    readable: set[int] = set()
-    for match in _RECORD.finditer(text):
-        readable.add(match.start())
-        rows.add(match)
-    parsed = len(rows.spans) + len(rows.invalid)
-    heads = 0
-    torn_pids = []
-    for head in _HEAD.finditer(text):
-        heads += 1
-        if head.start() not in readable:
-            kind: IssueKind = "torn_record" if head["version"] == "1" else "unsupported_version"
-            issues.add(kind, f"line {lines.at(head.start())}", lost=1)
-            if kind == "torn_record" and head["pid"]:
-                torn_pids.append(int(head["pid"]))
-    _count_drops(text, issues, lines)
-    return StraceLog(
-        spans=rows.spans.build(),
-        invalid=rows.invalid.build(),
-        anchors=_anchors(text),
-        ready_devices={
-            int(pid): int(device) for pid, device in _READY.findall(text) if len(pid) + len(device) < 19
-        },
-        report=LoadReport(
-            path=path, format="strace_log", records=heads, parsed=parsed, issues=issues.issues()
-        ),
-        torn_pids=tuple(torn_pids),
-    )
+    reader = _Reader(path, issues if issues is not None else IssueCounter(), ArgumentList())
+    return reader.read([data])
 
 
-def _decode(data: bytes, issues: IssueCounter) -> str:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        text = data.decode(errors="replace")
-        bad_lines = [number for number, line in enumerate(text.split("\n"), 1) if "\ufffd" in line]
-        issues.add("invalid_utf8", f"line {bad_lines[0]}", count=len(bad_lines))
-    return _ANSI.sub("", text)
+def stream_strace(path: Path, *, is_log: bool = False) -> StraceLog:
+    """Read one log in pieces; the attributes of a plain file's records stay in it until somebody asks for them.
+
+    `is_log` tells that the file is known to be a log, though nothing in it may say so.
+
+    Raises:
+        UnusableInputError: the file cannot be read, or holds nothing of the runtime.
+    """
+    issues = IssueCounter()
+    arguments = ArgumentFile(path, _attributes_in_file) if is_plain(path) else ArgumentList()
+    reader = _Reader(str(path), issues, arguments)
+    log = reader.read(iterate_bytes(path, issues))
+    if not reader.has_markers and not is_log and path.suffix != ".log":
+        raise UnusableInputError(
+            f"{path}: not a trace: neither Chrome trace JSON, request records nor a log with [STRACE] records"
+        )
+    return log
 
 
-class _Rows:
-    """Turns matched records into rows. Names repeat without end, so each is decoded once."""
+class _Places:
+    """Where positions in a text without its ANSI codes lie in the file."""
 
-    def __init__(self, path: str, issues: IssueCounter, lines: _LineNumbers) -> None:
-        self.spans = SpanTableBuilder(Source.STRACE)
-        self.invalid = SpanTableBuilder(Source.STRACE)
+    def __init__(self, offset: int, codes: Sequence[re.Match[bytes]] = ()) -> None:
+        self._offset = offset
+        self._removed = [0, *itertools.accumulate(len(code[0]) for code in codes)]
+        self._at = [code.start() - removed for code, removed in zip(codes, self._removed[:-1], strict=True)]
+
+    def offset(self, position: int) -> int:
+        """The offset in the file of one position; of one behind a code, the byte after that code."""
+        return self._offset + position + self._removed[bisect.bisect_right(self._at, position)]
+
+
+class _Reader:
+    """Turns lines into columns of rows. Names, hashes and threads repeat without end: each is decoded once."""
+
+    def __init__(self, path: str, issues: IssueCounter, arguments: ArgumentList | ArgumentFile) -> None:
+        self.has_markers = False
         self._path = path
         self._issues = issues
-        self._lines = lines
-        self._names: dict[str, tuple[str, str, IssueKind | None]] = {}
+        self._arguments = arguments
+        self._spans = SpanTableBuilder(Source.STRACE)
+        self._invalid = SpanTableBuilder(Source.STRACE)
+        self._names: dict[bytes, tuple[str, str, IssueKind | None]] = {}
+        self._hids: dict[bytes, str] = {}
+        self._lanes: dict[tuple[int, int], Lane] = {}
+        self._processes = ProcessFinder()
+        self._heads = 0
+        self._torn_pids: list[int] = []
 
-    def add(self, match: re.Match[str]) -> None:
-        pid, tid, inv, hid, depth, raw_name, ts, dur, raw_attributes = match.groups()
-        start, duration, invocation = int(ts), int(dur), int(inv)
-        process, thread, level = int(pid), int(tid), int(depth)
-        if max(abs(start), abs(duration), process, thread, level) > _LARGEST or invocation >= 2**64:
-            self._note("out_of_range", match, lost=1)
-            return
-        known = self._names.get(raw_name)
-        if known is None:
-            known = self._names[raw_name] = _decode_name(raw_name)
-        name, category, issue = known
-        if issue is not None:
-            self._note(issue, match)
-        attributes: dict[str, Any] = {}
-        if raw_attributes and not raw_attributes.isspace():
-            attributes, complete = _attributes(raw_attributes)
-            if not complete:
-                self._note("attributes_cut", match)
-        if duration < 0:
-            self._note("invalid_dur", match, lost=1)
-        builder = self.spans if duration >= 0 else self.invalid
-        builder.append(
-            name,
-            start,
-            duration,
-            Lane(self._path, process, thread),
-            clock=Clock.DEVICE if attributes.get("clk") == "dev" else Clock.HOST,
-            category=category,
-            hid=hid.lower().lstrip("0"),
-            arguments=attributes,
-            **_ids(attributes, invocation if category in INVOCATION_FAMILIES else ABSENT, level),
+    def read(self, pieces: Iterable[bytes]) -> StraceLog:
+        """Everything in `pieces`."""
+        for lines in whole_lines(pieces):
+            self._add(lines)
+        parsed = len(self._spans) + len(self._invalid)
+        spans, invalid, processes = self._processes.tell_apart(self._spans.build(), self._invalid.build())
+        return StraceLog(
+            spans=spans,
+            invalid=invalid,
+            processes=processes,
+            report=LoadReport(
+                path=self._path,
+                format="strace_log",
+                records=self._heads,
+                parsed=parsed,
+                issues=self._issues.issues(),
+                read_as="streamed",
+            ),
+            torn_pids=tuple(self._torn_pids),
         )
 
-    def _note(self, kind: IssueKind, match: re.Match[str], lost: int = 0) -> None:
-        self._issues.add(kind, f"line {self._lines.at(match.start())}", lost=lost)
+    def _add(self, lines: Lines) -> None:
+        text = lines.content
+        self._check_utf8(lines)
+        self.has_markers = self.has_markers or any(marker in text for marker in MARKERS)
+        places = _Places(lines.offset)
+        if b"\x1b" in text:
+            places = _Places(lines.offset, list(_ANSI.finditer(text)))
+            text = _ANSI.sub(b"", text)
+        numbers = LineNumbers(text, first_line=lines.line)
+        matches = list(_RECORD.finditer(text))
+        self._processes.add(text, matches, len(self._spans), len(self._invalid))
+        if matches:
+            self._add_records(matches, places, numbers)
+        self._count_heads(text, {match.start() for match in matches}, numbers)
+        for found in _DROPS.finditer(text):
+            self._count_drops(found, numbers)
+
+    def _check_utf8(self, lines: Lines) -> None:
+        if lines.content.isascii():
+            return
+        try:
+            lines.content.decode()
+        except UnicodeDecodeError:
+            decoded = lines.content.decode(errors="replace").split("\n")
+            bad = [number for number, line in enumerate(decoded, lines.line) if "\ufffd" in line]
+            self._issues.add("invalid_utf8", f"line {bad[0]}", count=len(bad))
+
+    def _count_heads(self, text: bytes, readable: set[int], numbers: LineNumbers) -> None:
+        for head in _HEAD.finditer(text):
+            self._heads += 1
+            if head.start() in readable:
+                continue
+            kind: IssueKind = "torn_record" if head["version"] == b"1" else "unsupported_version"
+            self._issues.add(kind, numbers.at(head.start()), lost=1)
+            if kind == "torn_record" and head["pid"]:
+                self._torn_pids.append(int(head["pid"]))
+
+    def _count_drops(self, found: re.Match[bytes], numbers: LineNumbers) -> None:
+        count = _DROP_COUNT.search(found["text"])
+        digits = (count[1] or count[2]) if count else b"1"
+        # A drop line without a readable number still proves that at least one record is missing.
+        dropped = int(digits) if len(digits) <= _LONGEST_INTEGER else 1
+        self._issues.add("logger_drops", numbers.at(found.start()), count=dropped, lost=dropped)
+
+    def _add_records(self, matches: Sequence[re.Match[bytes]], places: _Places, numbers: LineNumbers) -> None:
+        fields = list(zip(*(match.groups() for match in matches), strict=True))
+        pid, tid, inv, depth, ts, dur = (
+            [int(text) for text in fields[index]] for index in (0, 1, 2, 4, 6, 7)
+        )
+        if max(max(map(len, fields[index])) for index in (0, 1, 2, 4, 6, 7)) > _SAFE_DIGITS:
+            fits = [
+                max(process, thread, level, abs(start), abs(duration)) <= _LARGEST and invocation < 2**64
+                for process, thread, invocation, level, start, duration in zip(
+                    pid, tid, inv, depth, ts, dur, strict=True
+                )
+            ]
+            if not all(fits):
+                for match, fit in zip(matches, fits, strict=True):
+                    if not fit:
+                        self._issues.add("out_of_range", numbers.at(match.start()), lost=1)
+                kept = [match for match, fit in zip(matches, fits, strict=True) if fit]
+                if kept:
+                    self._add_records(kept, places, numbers)
+                return
+        starts = [match.start() for match in matches]
+        names = self._known_names(fields[5], starts, numbers)
+        attributes = self._attributes(fields[8], starts, places, numbers)
+        columns: dict[str, npt.NDArray[Any]] = {
+            "start_ns": np.array(ts, dtype=np.int64),
+            "duration_ns": np.array(dur, dtype=np.int64),
+            "depth": np.array(depth, dtype=np.int64),
+            "invocation": np.array(
+                [
+                    as_id(number) if name[1] in INVOCATION_FAMILIES else ABSENT
+                    for number, name in zip(inv, names, strict=True)
+                ],
+                dtype=np.int64,
+            ),
+            **attributes,
+        }
+        labels: dict[str, list[Any]] = {
+            "name": [name[0] for name in names],
+            "category": [name[1] for name in names],
+            "hid": [self._hid(text) for text in fields[3]],
+            "lane": [self._lane(*thread) for thread in zip(pid, tid, strict=True)],
+        }
+        negative = columns["duration_ns"] < 0
+        if not negative.any():
+            self._extend(self._spans, labels, columns)
+            return
+        for row in np.flatnonzero(negative).tolist():
+            self._issues.add("invalid_dur", numbers.at(starts[row]), lost=1)
+        for builder, rows in ((self._spans, ~negative), (self._invalid, negative)):
+            chosen = np.flatnonzero(rows).tolist()
+            self._extend(
+                builder,
+                {column: [values[row] for row in chosen] for column, values in labels.items()},
+                {column: values[rows] for column, values in columns.items()},
+            )
+
+    def _extend(
+        self,
+        builder: SpanTableBuilder,
+        labels: dict[str, list[Any]],
+        columns: dict[str, npt.NDArray[Any]],
+    ) -> None:
+        builder.extend(
+            len(labels["name"]),
+            kind=0,
+            argument_source=builder.codes("argument_source", [self._arguments])[0],
+            **{column: builder.codes(column, values) for column, values in labels.items()},
+            **columns,
+        )
+
+    def _known_names(
+        self, raw_names: Sequence[bytes], starts: Sequence[int], numbers: LineNumbers
+    ) -> list[tuple[str, str, IssueKind | None]]:
+        names = self._names
+        new = set(raw_names).difference(names)
+        names.update((raw, _decode_name(raw)) for raw in new)
+        known = [names[raw] for raw in raw_names]
+        for (_, _, issue), start in zip(known, starts, strict=True):
+            if issue is not None:
+                self._issues.add(issue, numbers.at(start))
+        return known
+
+    def _attributes(
+        self, texts: Sequence[bytes], starts: Sequence[int], places: _Places, numbers: LineNumbers
+    ) -> dict[str, npt.NDArray[Any]]:
+        """The columns that attributes fill: ids, the clock, and where the attributes lie."""
+        count = len(texts)
+        columns: dict[str, npt.NDArray[Any]] = {
+            column: np.broadcast_to(np.int64(ABSENT), count) for column in _ID_ATTRIBUTES
+        }
+        columns["clock"] = np.full(count, Clock.HOST, dtype=np.int8)
+        columns["arguments"] = np.full(count, ABSENT, dtype=np.int64)
+        for row, text in enumerate(texts):
+            if not text or text.isspace():
+                continue
+            attributes, complete = _attributes(text)
+            if not complete:
+                self._issues.add("attributes_cut", numbers.at(starts[row]))
+            if not attributes:
+                continue
+            if attributes.get("clk") == "dev":
+                columns["clock"][row] = Clock.DEVICE
+            for column, attribute in _ID_ATTRIBUTES.items():
+                if attribute in attributes:
+                    if not columns[column].flags.writeable:
+                        columns[column] = columns[column].copy()
+                    columns[column][row] = as_id(attributes[attribute])
+            keep = self._arguments
+            columns["arguments"][row] = (
+                keep.add(attributes) if isinstance(keep, ArgumentList) else places.offset(starts[row])
+            )
+        return columns
+
+    def _hid(self, text: bytes) -> str:
+        known = self._hids.get(text)
+        if known is None:
+            known = self._hids[text] = text.decode().lower().lstrip("0")
+        return known
+
+    def _lane(self, process: int, thread: int) -> Lane:
+        known = self._lanes.get((process, thread))
+        if known is None:
+            known = self._lanes[process, thread] = Lane(self._path, process, thread)
+        return known
 
 
-def _decode_name(raw: str) -> tuple[str, str, IssueKind | None]:
+def _decode_name(raw: bytes) -> tuple[str, str, IssueKind | None]:
     """The name, its family, and what is peculiar about it."""
-    name = unquote(raw)
+    name = unquote(raw.decode(errors="replace"))
     issue: IssueKind | None = "truncated_names" if name.endswith("~") else None
     if name == OLD_ROOT or name.startswith(OLD_ROOT + "."):
         name, issue = ROOT + name.removeprefix(OLD_ROOT), "old_root_name"
     return name, family(name), issue
 
 
-def _ids(attributes: dict[str, Any], invocation: int, depth: int) -> Ids:
-    if not attributes:
-        return {"invocation": as_id(invocation), "depth": depth}
-    return {
-        "invocation": as_id(invocation),
-        "depth": depth,
-        "step_id": as_id(attributes.get("step_id")),
-        "slot": as_id(attributes.get("slot_id")),
-        "dispatch_id": as_id(attributes.get("dispatch_id")),
-        "generation": as_id(attributes.get("generation")),
-        "run_id": as_id(attributes.get("run_id")),
-        "run_epoch": as_id(attributes.get("run_epoch")),
-        "worker_id": as_id(attributes.get("worker_id")),
-    }
-
-
-def _attributes(text: str) -> tuple[dict[str, Any], bool]:
+def _attributes(text: bytes) -> tuple[dict[str, Any], bool]:
     """The k=v words of `text`, and whether every word was one."""
     attributes: dict[str, Any] = {}
     for word in text.split():
         if not _ATTRIBUTE.fullmatch(word):
             return attributes, False
-        key, _, value = word.partition("=")
-        decoded = unquote(value)
+        key, _, value = word.decode(errors="replace").partition("=")
+        decoded = unquote(value) if "%" in value else value
         number = decoded.removeprefix("-")
         is_integer = number.isascii() and number.isdecimal() and len(number) <= _LONGEST_INTEGER
         attributes[key] = int(decoded) if is_integer else decoded
     return attributes, True
 
 
-def _anchors(text: str) -> dict[int, ClockAnchor]:
-    """The last anchor of each process: a process that logs several has re-anchored."""
-    return {
-        int(pid): ClockAnchor(int(pid), int(mono), int(wall))
-        for pid, mono, wall in _ANCHOR.findall(text)
-        if max(len(pid), len(mono), len(wall)) <= _LONGEST_INTEGER
-    }
-
-
-def _count_drops(text: str, issues: IssueCounter, lines: _LineNumbers) -> None:
-    for match in _DROPS.finditer(text):
-        found = _DROP_COUNT.search(match["text"])
-        digits = (found[1] or found[2]) if found else "1"
-        # A drop line without a readable number still proves that at least one record is missing.
-        dropped = int(digits) if len(digits) <= _LONGEST_INTEGER else 1
-        issues.add("logger_drops", f"line {lines.at(match.start())}", count=dropped, lost=dropped)
-
-
-class _LineNumbers:
-    """Line numbers of offsets; the line index is built when the first one is asked for."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._starts: list[int] | None = None
-
-    def at(self, offset: int) -> int:
-        if self._starts is None:
-            self._starts = [match.end() for match in re.finditer("\n", self._text)]
-        return bisect.bisect_right(self._starts, offset) + 1
+def _attributes_in_file(file: BinaryIO) -> dict[str, Any]:
+    """The attributes of the record that starts where `file` stands."""
+    match = _RECORD.match(_ANSI.sub(b"", file.readline(LONGEST_LINE)))
+    return _attributes(match[9])[0] if match else {}
 
 
 def roots(spans: SpanTable) -> np.ndarray[Any, np.dtype[np.intp]]:

@@ -1,0 +1,406 @@
+"""The events of a Chrome trace in any of its shapes (object, array, JSON lines), read in pieces, whole or damaged.
+
+Most of a trace is ordinary: its events are found by their lines or brackets and decoded many at a time. Where that
+fails, one element is read by itself, or skipped up to the next event, and the many-at-a-time way is tried again. No
+more of the file than a few megabytes is held, unless a single event is longer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from analyzers.arguments import LENIENT_JSON
+from analyzers.readers.chrome_events import (
+    EVENT,
+    EVENTS,
+    Envelope,
+    Event,
+    envelope_in_text,
+    envelope_of,
+    event_of,
+)
+from analyzers.readers.content import Content
+from analyzers.readers.event_scan import depth_at, scan_elements
+from analyzers.readers.files import PIECE, Lines, whole_lines
+from analyzers.readers.json_objects import DamagedError, line_objects, parse_value, value_at
+from analyzers.readers.load import IssueCounter
+from analyzers.spans import Int64s
+
+_SMALLEST_WINDOW = 1 << 12
+_LONGEST_TRAILER = 1 << 26
+_ARRAY_START = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BARE_ARRAY = re.compile(rb"\[\s*([{\],]|$)")
+_BEFORE_FIRST = re.compile(rb"\s*(?=\{)")
+_BETWEEN = re.compile(rb"\s*,\s*(?=\{)")
+_LINE_START = re.compile(rb"\n[ \t]*$")
+_STRAY_BRACKET = re.compile(rb"\]\s*,\s*(?=\{)")
+_PERHAPS_EVENT = re.compile(rb"[,\n][ \t\r\n]*(?=\{)")
+_EMPTY = re.compile(rb"\{\s*\}")
+
+
+class Batch(NamedTuple):
+    """Events that follow each other, and the byte offset of each in the content."""
+
+    events: list[Event]
+    offsets: Int64s
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a trace is laid out."""
+
+    header: bytes
+    """Everything before the first event."""
+    is_lines: bool = False
+    """JSON lines: no bracket around the events, no comma between them."""
+    is_document: bool = False
+    """The events are the member `traceEvents` of an object."""
+
+
+def layout_of(head: bytes) -> Layout | None:
+    """The layout of a trace by its first bytes; None when they are of something else."""
+    start = len(head) - len(head.removeprefix(b"\xef\xbb\xbf").lstrip())
+    if start == len(head):
+        return Layout(head, is_lines=True)
+    if _BARE_ARRAY.match(head, start):
+        return Layout(head[: start + 1])
+    if not head.startswith(b"{", start):
+        return None
+    arrays = list(_ARRAY_START.finditer(head))
+    first = value_at(head[start:].partition(b"\n")[0].decode(errors="replace"), 0)
+    if first is None and arrays:
+        own = (array for array in arrays if depth_at(head[start:], array.start() - start) == 1)
+        return Layout(head[: next(own, arrays[0]).end()], is_document=True)
+    if first is None:
+        return Layout(head[:start], is_lines=True) if b'"ph"' in head else None
+    record = first[0]
+    if not isinstance(record, dict):
+        return None
+    if isinstance(record.get("traceEvents"), list) and arrays:
+        own = (array for array in arrays if depth_at(head[start:], array.start() - start) == 1)
+        return Layout(head[: next(own, arrays[0]).end()], is_document=True)
+    return Layout(head[:start], is_lines=True) if "ph" in record else None
+
+
+def is_undecided(head: bytes) -> bool:
+    """Whether `head` starts an object of several lines, or a long one, in which no `traceEvents` was met yet."""
+    content = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not content.startswith(b"{") or _ARRAY_START.search(content):
+        return not content
+    return value_at(content.partition(b"\n")[0].decode(errors="replace"), 0) is None
+
+
+class EventStream:
+    """Iterates over the batches of one trace; everything else is complete after the last one."""
+
+    def __init__(self, pieces: Iterable[bytes], layout: Layout, issues: IssueCounter) -> None:
+        self.envelope = Envelope()
+        self._layout = layout
+        self._issues = issues
+        self._pieces = pieces
+        self._content = Content(iter(()))
+        self._after_element = False
+        self._ended = False
+        self._newline: bytes | None = None
+        """What stands before every event where each begins a line."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._layout.is_lines:
+            for lines in whole_lines(self._pieces):
+                yield self._line_batch(lines)
+            return
+        content = self._content = Content(iter(self._pieces))
+        content.require(len(self._layout.header) + PIECE)
+        content.position = len(self._layout.header)
+        self._learn_lines()
+        window = PIECE
+        while not self._ended:
+            content.trim()
+            content.require(window)
+            batch, is_damaged = self._ordinary(window)
+            if batch is not None:
+                yield batch
+            elif (single := self._single()) is not None:
+                yield single
+            # Near damage, little is scanned in vain.
+            window = max(window // 16, _SMALLEST_WINDOW) if is_damaged else min(window * 2, PIECE)
+
+    def _learn_lines(self) -> None:
+        content = self._content
+        match = _BEFORE_FIRST.match(content.data, content.position)
+        start = _LINE_START.search(content.data[content.position : match.end()]) if match else None
+        self._newline = start[0] + b"{" if start else None
+
+    def _ordinary(self, window: int) -> tuple[Batch | None, bool]:
+        """The whole events at the start of the window; None, and whether damage is why, when it has none."""
+        content = self._content
+        text = content.data[content.position : content.position + window]
+        lead = (_BETWEEN if self._after_element else _BEFORE_FIRST).match(text)
+        if lead is None:
+            return None, False
+        start = lead.end()
+        if self._newline is not None and (batch := self._by_lines(text, start)) is not None:
+            return batch, False
+        elements = scan_elements(text[start:])
+        if not len(elements.starts):
+            return None, False
+        starts, ends = elements.starts + start, elements.ends + start
+        body = text[start : int(ends[-1])]
+        invalid: Sequence[int] = ()
+        if not _is_utf8(body):
+            body, invalid = _repaired(text, starts, ends)
+        events = _decode_array(body)
+        if events is None or len(events) != len(starts):
+            return None, True
+        for row in invalid:
+            self._issues.add("invalid_utf8", content.where(content.position + int(starts[row])))
+        offsets = starts + content.offset()
+        content.position += int(ends[-1])
+        self._after_element = True
+        return self._batch(events, offsets, text, starts.tolist(), ends.tolist()), False
+
+    def _by_lines(self, text: bytes, start: int) -> Batch | None:
+        """The events that each begin a line, up to the last line that does; None when that is not what they do."""
+        newline = self._newline or b""
+        cut = text.rfind(newline)
+        body = text[start:cut].rstrip() if cut > start else b""
+        if not body.endswith(b",") or not _is_utf8(body):
+            return None
+        events = _decode_array(body[:-1])
+        begins = re.compile(re.escape(newline))
+        starts = [start, *(match.end() - 1 for match in begins.finditer(text, start, cut))]
+        if events is None or len(events) != len(starts):
+            return None
+        content = self._content
+        offsets = np.array(starts, dtype=np.int64) + content.offset()
+        content.position += cut
+        self._after_element = False
+        return self._batch(events, offsets, text, starts, [*starts[1:], cut])
+
+    def _batch(
+        self, events: list[Event], offsets: Int64s, text: bytes, starts: Sequence[int], ends: Sequence[int]
+    ) -> Batch:
+        """The batch without `{}`, which some writers put behind the last event."""
+        empty = [
+            row
+            for row, event in enumerate(events)
+            if event.ph is None and _EMPTY.match(text, starts[row], ends[row])
+        ]
+        if empty:
+            kept = np.ones(len(events), dtype=np.bool_)
+            kept[empty] = False
+            return Batch([event for event, keep in zip(events, kept, strict=True) if keep], offsets[kept])
+        return Batch(events, offsets)
+
+    def _single(self) -> Batch | None:
+        """One element, comma or bracket, whatever its state; what was no event is counted."""
+        content, issues = self._content, self._issues
+        content.skip_space()
+        at = content.position
+        mark = content.data[at : at + 1]
+        if not mark:
+            issues.add("unterminated", content.where(at))
+            self._end(b"", is_closed=False)
+            return None
+        if mark == b"]":
+            self._close()
+            return None
+        if mark == b",":
+            content.position += 1
+            content.skip_space()
+            if not self._after_element or content.data[content.position : content.position + 1] == b"]":
+                issues.add("commas_ignored", content.where(at))
+            self._after_element = False
+            return None
+        if self._after_element:
+            issues.add("commas_missing", content.where(at))
+        try:
+            value, end = content.value()
+        except DamagedError as error:
+            self._skip_damage(at, is_cut=error.is_cut)
+            return None
+        raw = content.data[at:end]
+        content.position, self._after_element = end, True
+        offset = content.offset(at)
+        if isinstance(value, dict):
+            if not value:
+                return None
+            try:
+                event = event_of(raw)
+            except (RecursionError, ValueError):
+                pass
+            else:
+                if not _is_utf8(raw):
+                    issues.add("invalid_utf8", content.where(at))
+                return Batch([event], np.array([offset], dtype=np.int64))
+        issues.add("malformed", content.where(at), lost=1)
+        return None
+
+    def _skip_damage(self, at: int, *, is_cut: bool) -> None:
+        """Go on at the next event behind a damaged element, or end."""
+        content, issues = self._content, self._issues
+        where, offset = content.where(at), content.offset(at)
+        content.position += 1
+        while content.skip_to_candidate(_PERHAPS_EVENT):
+            if content.is_event():
+                issues.add("malformed", where, lost=1)
+                self._after_element = False
+                return
+        rest = content.data[max(0, offset - content.offset(0)) :]
+        if is_cut:
+            issues.add("torn_tail", where, lost=1)
+            issues.add("unterminated", where)
+        else:
+            issues.add("malformed", where, lost=1)
+            if b"]" not in rest:
+                issues.add("unterminated", where)
+        self._ended = True
+        self.envelope = self._envelope_in_text(rest)
+
+    def _close(self) -> None:
+        """The bracket behind the last event, and what follows it."""
+        content = self._content
+        at = content.position
+        content.require(_SMALLEST_WINDOW)
+        stray = _STRAY_BRACKET.match(content.data, at)
+        if stray is not None:
+            content.position = stray.end()
+            if content.is_event():
+                self._issues.add("malformed", content.where(at), lost=1)
+                content.position, self._after_element = at + 1, True
+                return
+        content.position = at + 1
+        content.require(_LONGEST_TRAILER)
+        self._end(content.data[at + 1 :], is_closed=True)
+
+    def _end(self, trailer: bytes, *, is_closed: bool) -> None:
+        """Read what stands around the events: their document's other members."""
+        self._ended = True
+        issues, where = self._issues, self._content.where(self._content.position)
+        if not self._layout.is_document:
+            if trailer.strip():
+                issues.add("trailing_data", where, lost=1)
+            return
+        header = self._layout.header.removeprefix(b"\xef\xbb\xbf")
+        if not _is_utf8(header + trailer):
+            issues.add("invalid_utf8", where)
+        before, after = header.decode(errors="replace").strip(), trailer.decode(errors="replace")
+        document = _document(before + "]" + (after if is_closed else "}"))
+        if document is not None and not document.get("traceEvents"):
+            self.envelope = envelope_of(document)
+            return
+        self.envelope = self._envelope_in_text(trailer)
+        if not is_closed:
+            return
+        try:
+            _, end = parse_value('{"": 0' + after, 0)
+        except DamagedError as error:
+            if error.is_cut:
+                issues.add("unterminated", where)
+            if after.strip() or not error.is_cut:
+                issues.add("damaged_document" if error.is_cut else "trailing_data", where, lost=1)
+            return
+        behind = after[end - len('{"": 0') :].strip()
+        issues.add("trailing_data" if behind or document else "damaged_document", where, lost=1)
+
+    def _envelope_in_text(self, trailer: bytes) -> Envelope:
+        if not self._layout.is_document:
+            return Envelope()
+        before = self._layout.header.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").strip()
+        document = _document(before + "]}")
+        in_header = envelope_of(document) if document is not None else envelope_in_text(before)
+        in_trailer = envelope_in_text(trailer.decode(errors="replace"))
+        return Envelope(
+            rank=in_trailer.rank if in_header.rank is None else in_header.rank,
+            world_size=in_trailer.world_size if in_header.world_size is None else in_header.world_size,
+            base_ns=in_trailer.base_ns if in_header.base_ns is None else in_header.base_ns,
+            devices=in_header.devices or in_trailer.devices,
+            environment=in_header.environment or in_trailer.environment,
+        )
+
+    def _line_batch(self, lines: Lines) -> Batch:
+        """The events of whole lines: together where each line is an event, else line by line."""
+        text = lines.content
+        if _is_utf8(text):
+            starts = [0, *(match.end() for match in re.finditer(rb"\n(?=.)", text))]
+            events = _decode_lines(text)
+            if events is not None and len(events) == len(starts):
+                offsets = np.array(starts, dtype=np.int64) + lines.offset
+                return self._batch(events, offsets, text, starts, [*starts[1:], len(text)])
+        found, places = [], []
+        offset = lines.offset
+        for number, line in enumerate(text.split(b"\n"), lines.line):
+            where = f"line {number}, byte {offset}"
+            content = line.removeprefix(b"\xef\xbb\xbf") if offset == 0 else line
+            shift = len(line) - len(content)
+            # In Latin-1 a character is a byte: places in the text are places in the line.
+            objects = line_objects(content.decode("latin-1"), where, self._issues, _is_event)
+            for start, end in objects:
+                raw = content[start:end]
+                if _EMPTY.fullmatch(raw):
+                    continue
+                try:
+                    found.append(event_of(raw))
+                except (RecursionError, ValueError):
+                    self._issues.add("malformed", where, lost=1)
+                    continue
+                places.append(offset + shift + start)
+            if objects and not _is_utf8(line):
+                self._issues.add("invalid_utf8", where)
+            offset += len(line) + 1
+        return Batch(found, np.array(places, dtype=np.int64))
+
+
+def _is_event(record: dict[str, Any]) -> bool:
+    return "ph" in record
+
+
+def _is_utf8(text: bytes) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _repaired(text: bytes, starts: Int64s, ends: Int64s) -> tuple[bytes, list[int]]:
+    """The elements with U+FFFD for bytes that are not UTF-8, and which of them had any."""
+    parts, invalid, before = [], [], int(starts[0])
+    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        element = text[start:end]
+        if not _is_utf8(element):
+            invalid.append(row)
+            element = element.decode(errors="replace").encode()
+        parts += [text[before:start], element]
+        before = end
+    return b"".join(parts), invalid
+
+
+def _decode_array(body: bytes) -> list[Event] | None:
+    try:
+        return EVENTS.decode(b"[" + body + b"]")
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return None
+
+
+def _decode_lines(text: bytes) -> list[Event] | None:
+    try:
+        return EVENT.decode_lines(text)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return None
+
+
+def _document(text: str) -> dict[str, Any] | None:
+    try:
+        value = LENIENT_JSON.decode(text)
+    except (RecursionError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
