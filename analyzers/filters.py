@@ -16,7 +16,6 @@ import numpy as np
 
 from analyzers.callables import DispatchNames, callable_of, name_runs
 from analyzers.errors import UnusableInputError
-from analyzers.readers.ranks import RankAssignment
 from analyzers.readers.recording import Recording
 from analyzers.readers.requests import RequestTiming
 from analyzers.readers.strace import ROOT
@@ -185,7 +184,8 @@ class _Part:
         self._resources = [sample for sample in self._resources if sample.process not in others]
         assigned = self._ranks
         kept = {process: rank for process, rank in assigned.ranks.items() if rank in ranks}
-        self._ranks = RankAssignment(kept, {process: assigned.basis[process] for process in kept})
+        basis = {process: assigned.basis[process] for process in kept}
+        self._ranks = dataclasses.replace(assigned, ranks=kept, basis=basis)
         if self._manifest is not None:
             device_map = [process for process in self._manifest.device_map if process.rank in ranks]
             self._manifest = msgspec.structs.replace(self._manifest, device_map=device_map)

@@ -31,15 +31,15 @@ class Resource:
     body: bytes
 
 
-def draw_timeline(spans: SpanTable) -> bytes:
-    """The combined timeline as a Perfetto protobuf.
+def draw_timeline(spans: SpanTable, *, comparable: bool = True) -> bytes:
+    """The combined timeline as a Perfetto protobuf; `comparable`, whether times of different ranks may be compared.
 
     Raises:
         NoDataError: there is nothing to draw.
     """
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "timeline.pftrace"
-        write_swimlane(spans, path)
+        write_swimlane(spans, path, comparable=comparable)
         return path.read_bytes()
 
 

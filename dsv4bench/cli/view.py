@@ -45,7 +45,8 @@ def view(
 
     recording = load_recording(paths)
     page = render_html(analyze_recording(recording), "Analysis")
-    timeline = draw_timeline(recording.spans) if perfetto else None
+    comparable = recording.clocks.method != "not aligned"
+    timeline = draw_timeline(recording.spans, comparable=comparable) if perfetto else None
     server = ReportServer(page, port=port, timeline=timeline, perfetto_ui=perfetto_ui)
     typer.echo(f"Report:   {server.url}")
     if server.perfetto_url is not None:
