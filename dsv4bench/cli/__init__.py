@@ -13,6 +13,7 @@ from analyzers.errors import AnalyzerError
 from dsv4bench.cli.analyze import analyze
 from dsv4bench.cli.compare import CompareCommand, compare
 from dsv4bench.cli.gate import gate
+from dsv4bench.cli.history import history
 from dsv4bench.cli.profiles import profiles
 from dsv4bench.cli.run import run
 from dsv4bench.cli.swimlane import swimlane
@@ -31,6 +32,7 @@ app = typer.Typer(
 for command in (run, analyze, view, validate, swimlane, profiles):
     app.command()(command)
 app.command(cls=CompareCommand)(compare)
+app.add_typer(history)
 app.add_typer(gate)
 
 
