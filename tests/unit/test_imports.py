@@ -135,6 +135,7 @@ def loaded_modules(code: str) -> set[str]:
         ["swimlane", "--help"],
         ["compare", "--help"],
         ["gate", "check", "--help"],
+        ["history", "show", "--help"],
     ],
 )
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
