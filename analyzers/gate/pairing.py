@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,8 +36,9 @@ def pair_metrics(base: Samples | None, head: Samples, policy: GatePolicy) -> lis
     Names meet by what they mean: `tpot` of a run is `tpot_ms` of a samples file. A metric of the policy covers those
     that differ from it by a tag: `tpot` judges `tpot_ms[bs=16]`.
     """
-    bases = {canonical(name): (name, values) for name, values in (base.metrics if base else {}).items()}
-    heads = {canonical(name): (name, values) for name, values in head.metrics.items()}
+    sides = (base.metrics if base else {}, head.metrics)
+    ambiguous = {key for side in sides for key, count in Counter(map(canonical, side)).items() if count > 1}
+    bases, heads = (_by_key(side, ambiguous) for side in sides)
     keys = list(dict.fromkeys([*bases, *heads]))
     judged = _judged(keys, policy, [name for side in (bases, heads) for name, _ in side.values()])
     if policy.judge_others and not any(key in bases or key in heads for key in judged):
@@ -59,17 +61,29 @@ def pair_metrics(base: Samples | None, head: Samples, policy: GatePolicy) -> lis
     return pairs
 
 
+def _by_key(metrics: dict[str, Values], ambiguous: set[str]) -> dict[str, tuple[str, Values]]:
+    """Metrics by what they mean; where one side has two names of one meaning, by their own names."""
+    return {
+        name if (key := canonical(name)) in ambiguous else key: (name, values)
+        for name, values in metrics.items()
+    }
+
+
 def _judged(keys: list[str], policy: GatePolicy, names: list[str]) -> dict[str, MetricPolicy]:
     """Key -> what is asked of it; a metric of the policy that no side has keeps its own name."""
     exact = {canonical(name): asked for name, asked in policy.metrics.items()}
     judged: dict[str, MetricPolicy] = {}
     for name, asked in exact.items():
-        covered = [key for key in keys if key == name or (key not in exact and split_tag(key)[0] == name)]
+        covered = [
+            key
+            for key in keys
+            if (meant := canonical(key)) == name or (meant not in exact and split_tag(meant)[0] == name)
+        ]
         judged |= dict.fromkeys(covered or [name], asked)
     if policy.judge_others:
         # A run's samples name the whole registry; any other spelling was written to be judged.
         written = {canonical(name) for name in names if name not in REGISTRY}
-        judged |= {key: MetricPolicy() for key in keys if key in written and key not in judged}
+        judged |= {key: MetricPolicy() for key in keys if canonical(key) in written and key not in judged}
     return judged
 
 

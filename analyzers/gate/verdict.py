@@ -26,6 +26,7 @@ from analyzers.gate.model import (
 )
 from analyzers.gate.pairing import Pair, first_bad, pair_metrics, values_of, without_values
 from analyzers.gate.power import minimum_detectable, more_runs, runs_needed
+from analyzers.gate.problems import Problem, find_problem, without_failed
 from analyzers.gate.statistics import (
     hodges_lehmann_ratio,
     holm,
@@ -50,14 +51,6 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class _Problem:
-    """What keeps the two sides from being compared at all."""
-
-    verdict: Verdict
-    reason: str
-
-
-@dataclass(frozen=True)
 class _Test:
     """The rank test of one pair, in the direction that is worse."""
 
@@ -78,11 +71,11 @@ def judge(
     `method` says for people how the runs were made. With `stored`, a base from another session: a suspicious change
     is UNDECIDED and asks for more runs. Else both sides are the last stage of interleaved runs, and it passes.
     """
-    base, head, dropped = _without_failed(base, head, policy)
+    base, head, dropped = without_failed(base, head, policy)
     pairs = pair_metrics(base, head, policy)
     found = differences(base, head) if base is not None else []
     new = [pair.name for pair in pairs if base is not None and pair.asked and pair.base is None]
-    problem = _problem(base, head, policy, pairs, found, stored=stored)
+    problem = find_problem(base, head, policy, pairs, found, stored=stored)
     if base is None or policy.allow_new:
         pairs = _without_change(pairs, listed=new if base is not None else [pair.name for pair in pairs])
     judge_one = _Judge(policy, base is not None, stored, problem, pairs)
@@ -140,80 +133,8 @@ def _without_change(pairs: Sequence[Pair], listed: Sequence[str]) -> list[Pair]:
     return kept
 
 
-def _verdicts(problem: _Problem | None) -> list[Verdict]:
+def _verdicts(problem: Problem | None) -> list[Verdict]:
     return [problem.verdict] if problem is not None else []
-
-
-def _without_failed(
-    base: Samples | None, head: Samples, policy: GatePolicy
-) -> tuple[Samples | None, Samples, list[str]]:
-    """Both sides without their failed runs, where the policy leaves those out, and what to say about it."""
-    if not policy.drop_failed:
-        return base, head, []
-    kept, dropped = [], []
-    for label, side in (("baseline", base), ("candidate", head)):
-        if side is not None and side.failed:
-            # A failed run has no values.
-            metrics = {name: list(values_of(values)) for name, values in side.metrics.items()}
-            dropped.append(f"{label}: left out {_failed_runs(side)}")
-            side = msgspec.structs.replace(side, metrics=metrics, failed=[])
-        kept.append(side)
-    return kept[0], kept[1] or head, dropped
-
-
-def _failed_runs(side: Samples) -> str:
-    more = f" and {len(side.failed) - 1} more" if len(side.failed) > 1 else ""
-    return f"a failed run: {side.failed[0]}{more}"
-
-
-def _problem(
-    base: Samples | None,
-    head: Samples,
-    policy: GatePolicy,
-    pairs: Sequence[Pair],
-    found: list[Difference],
-    *,
-    stored: bool,
-) -> _Problem | None:
-    """The first thing that keeps the sides from being compared; None where nothing does."""
-    judged = [pair for pair in pairs if pair.asked is not None]
-    named = [pair for pair in judged if pair.head is not None]
-    if head.failed:
-        return _Problem("NO-DATA", f"no data: the candidate has {_failed_runs(head)}")
-    if base is None:
-        return None
-    if not any(pair.base is not None and pair.head is not None for pair in judged):
-        return _Problem("NOT-COMPARABLE", _nothing_in_common(judged))
-    if all(without_values(pair.head) for pair in named):
-        return _Problem("NO-DATA", f"no data: the candidate has no value of {_names(named)}")
-    if base.failed:
-        return _Problem("NOT-COMPARABLE", f"not comparable: the baseline has {_failed_runs(base)}")
-    if _is_same(base, head):
-        return _Problem("NOT-COMPARABLE", f"not comparable: {base.runs[0]} is a run of both sides")
-    refused = [item for item in found if not _is_tolerated(item, stored=stored)]
-    if refused and not policy.allow_different:
-        return _Problem("NOT-COMPARABLE", f"not comparable: {describe(refused)}")
-    return None
-
-
-def _is_tolerated(item: Difference, *, stored: bool) -> bool:
-    """Interleaved runs are of one profile and machine: a key that one revision alone knows is no other configuration."""
-    return not stored and "unknown" in (item.base, item.head)
-
-
-def _is_same(base: Samples, head: Samples) -> bool:
-    """Whether a run is on both sides: it would speak for itself."""
-    return bool(set(base.runs) & set(head.runs)) and base.metrics == head.metrics
-
-
-def _nothing_in_common(judged: Sequence[Pair]) -> str:
-    bases = _names([pair for pair in judged if pair.base is not None]) or "nothing that is judged"
-    heads = _names([pair for pair in judged if pair.head is not None]) or "nothing that is judged"
-    return f"no common metric between baseline and candidate: the baseline has {bases}, the candidate {heads}"
-
-
-def _names(pairs: Sequence[Pair]) -> str:
-    return ", ".join(pair.name for pair in pairs[:5]) + (", ..." if len(pairs) > 5 else "")
 
 
 class _Judge:
@@ -224,7 +145,7 @@ class _Judge:
         policy: GatePolicy,
         has_base: bool,
         stored: bool,
-        problem: _Problem | None,
+        problem: Problem | None,
         pairs: Sequence[Pair],
     ) -> None:
         self._policy = policy
@@ -261,6 +182,8 @@ class _Judge:
         asked = pair.asked or MetricPolicy(max_regression=None)
         good_head = bool(head) and first_bad(head) is None
         good_base = bool(base) and first_bad(base) is None
+        base_outliers = outliers(base) if good_base else []
+        head_outliers = outliers(head) if good_head else []
         adjusted = self._adjusted.get(pair.key)
         detectable = None
         if test is not None and adjusted is not None and asked.max_regression is not None:
@@ -285,12 +208,15 @@ class _Judge:
             max_regression=asked.max_regression,
             limit=asked.limit,
             minimum_detectable=detectable,
-            base_outliers=len(outliers(base) or ()) if good_base else None,
-            head_outliers=len(outliers(head) or ()) if good_head else None,
+            base_outliers=len(base_outliers or ()) if good_base else None,
+            head_outliers=len(head_outliers or ()) if good_head else None,
             improved=test is not None and test.better_p < self._policy.fail_p,
             head_interval=median_interval(head) if asked.limit is not None and good_head else None,
             title=meaning.title,
-            notes=_notes(base if good_base else [], head if good_head else []),
+            notes=_notes(
+                base_outliers is None and len(base) >= _RUNS_WITH_OUTLIERS,
+                head_outliers is None and len(head) >= _RUNS_WITH_OUTLIERS,
+            ),
         )
 
     def _by_limit(self, result: MetricResult, pair: Pair, asked: MetricPolicy) -> list[tuple[Verdict, str]]:
@@ -317,6 +243,8 @@ class _Judge:
         if without_values(pair.head):
             return "NO-DATA", f"no data: the candidate has no value of {pair.name}"
         if (where := first_bad(pair.head)) is not None:
+            if self._problem is not None and self._problem.verdict == "NO-DATA":
+                return self._problem.verdict, self._problem.reason
             return "NOT-COMPARABLE", f"candidate {pair.name} is not a positive number ({where})"
         return None
 
@@ -387,10 +315,9 @@ def _test(pair: Pair) -> _Test | None:
     )
 
 
-def _notes(base: list[float], head: list[float]) -> list[str]:
-    """What to know about the outlier counts."""
-    sides = (("baseline", base), ("candidate", head))
-    constant = [name for name, side in sides if len(side) >= _RUNS_WITH_OUTLIERS and outliers(side) is None]
+def _notes(base_constant: bool, head_constant: bool) -> list[str]:
+    """What to know about the outlier counts of sides in which most values are equal."""
+    constant = [name for name, is_it in (("baseline", base_constant), ("candidate", head_constant)) if is_it]
     if not constant:
         return []
     return [f"outliers = 0 in the {' and the '.join(constant)}: a zero MAD disables the outlier rule"]
@@ -404,7 +331,7 @@ def _ends(result: MetricResult) -> str:
 
 
 def _headline(
-    verdict: Verdict, problem: _Problem | None, results: Sequence[MetricResult], causes: Sequence[str]
+    verdict: Verdict, problem: Problem | None, results: Sequence[MetricResult], causes: Sequence[str]
 ) -> str:
     if problem is not None and problem.verdict == verdict:
         return problem.reason

@@ -164,6 +164,15 @@ def test_a_renamed_unit_is_still_the_same_metric() -> None:
     assert result.verdict == "FAIL"
 
 
+def test_two_names_of_one_metric_on_one_side_are_both_judged() -> None:
+    base = side(tpot=scaled(1), tpot_ms=scaled(1))
+    for slow in ("tpot", "tpot_ms"):
+        head = Samples({**base.metrics, slow: scaled(1.5)})
+        result = decide(base, head, GatePolicy({"tpot": MetricPolicy()}))
+        assert of(result, slow) == "FAIL"
+        assert len([metric for metric in result.metrics if metric.judged]) == 2
+
+
 def test_every_metric_of_a_plain_file_is_judged_where_nobody_chose() -> None:
     result = decide(
         side(tpot_ms=scaled(1), latency_ms=scaled(1)), side(tpot_ms=scaled(1), latency_ms=scaled(1.5))
@@ -217,6 +226,9 @@ def test_a_failed_run_is_never_dropped_silently() -> None:
     assert decide(good, broken).verdict == "NO-DATA"
     assert "rank 3 died" in decide(good, broken).headline
     assert decide(broken, good).verdict == "NOT-COMPARABLE"
+    limited = GatePolicy({"tpot": MetricPolicy(limit=100.0)})
+    assert decide(good, broken, limited).verdict == "NO-DATA"
+    assert decide(None, broken, limited).verdict == "NO-DATA"
     dropped = decide(good, broken, msgspec.structs.replace(DEFAULT, drop_failed=True))
     assert dropped.verdict == "PASS"
     assert any("rank 3 died" in warning for warning in dropped.warnings)
@@ -225,6 +237,11 @@ def test_a_failed_run_is_never_dropped_silently() -> None:
 def test_a_run_on_both_sides_speaks_for_itself() -> None:
     samples = Samples({"tpot": scaled(1)}, runs=[f"runs/{index}" for index in range(10)])
     assert decide(samples, samples).verdict == "NOT-COMPARABLE"
+    more = Samples({"tpot": [*scaled(1), 10.3]}, runs=[*samples.runs, "runs/10"])
+    assert "runs/0 is a run of both sides" in decide(samples, more).headline
+    # Made anew in the same places, they are other runs.
+    again = Samples({"tpot": scaled(1.001)}, runs=samples.runs)
+    assert decide(samples, again).verdict == "PASS"
 
 
 def test_an_absolute_limit() -> None:

@@ -1,0 +1,111 @@
+"""What keeps two sides from being compared at all, before any metric is looked at (docs/gating.md, Verdicts)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from analyzers.gate.comparability import UNKNOWN, describe
+from analyzers.gate.model import Difference, GatePolicy, Samples, Verdict
+from analyzers.gate.pairing import Pair, values_of, without_values
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The verdict that it leads to, and the reason for people."""
+
+    verdict: Verdict
+    reason: str
+
+
+def without_failed(
+    base: Samples | None, head: Samples, policy: GatePolicy
+) -> tuple[Samples | None, Samples, list[str]]:
+    """Both sides without their failed runs, where the policy leaves those out, and what to say about it."""
+    if not policy.drop_failed:
+        return base, head, []
+    kept_head, said = _without_failed(head, "candidate")
+    if base is None:
+        return None, kept_head, said
+    kept_base, said_base = _without_failed(base, "baseline")
+    return kept_base, kept_head, [*said_base, *said]
+
+
+def _without_failed(side: Samples, label: str) -> tuple[Samples, list[str]]:
+    if not side.failed:
+        return side, []
+    # A failed run has no values.
+    metrics: dict[str, list[float | None]] = {
+        name: [*values_of(values)] for name, values in side.metrics.items()
+    }
+    kept = msgspec.structs.replace(side, metrics=metrics, failed=[], runs=[])
+    return kept, [f"{label}: left out {_failed_runs(side)}"]
+
+
+def find_problem(
+    base: Samples | None,
+    head: Samples,
+    policy: GatePolicy,
+    pairs: Sequence[Pair],
+    found: Sequence[Difference],
+    *,
+    stored: bool,
+) -> Problem | None:
+    """The first thing that keeps the sides from being compared; None where nothing does.
+
+    `found` are the differences of their configurations and machines. Without a base only the head can be a problem.
+    """
+    judged = [pair for pair in pairs if pair.asked is not None]
+    named = [pair for pair in judged if pair.head is not None]
+    if head.failed:
+        return Problem("NO-DATA", f"no data: the candidate has {_failed_runs(head)}")
+    if base is None:
+        return None
+    if not any(pair.base is not None and pair.head is not None for pair in judged):
+        return Problem("NOT-COMPARABLE", _nothing_in_common(judged))
+    if all(without_values(pair.head) for pair in named):
+        return Problem("NO-DATA", f"no data: the candidate has no value of {_names(named)}")
+    if base.failed:
+        return Problem("NOT-COMPARABLE", f"not comparable: the baseline has {_failed_runs(base)}")
+    if (shared := _shared_run(base, head)) is not None:
+        return Problem("NOT-COMPARABLE", f"not comparable: {shared} is a run of both sides")
+    refused = [item for item in found if not _is_tolerated(item, stored=stored)]
+    if refused and not policy.allow_different:
+        return Problem("NOT-COMPARABLE", f"not comparable: {describe(refused)}")
+    return None
+
+
+def _is_tolerated(item: Difference, *, stored: bool) -> bool:
+    """Interleaved runs are of one profile and machine: a key that one revision alone knows is no other configuration."""
+    return not stored and UNKNOWN in (item.base, item.head)
+
+
+def _shared_run(base: Samples, head: Samples) -> str | None:
+    """A run that is on both sides, and so would speak for itself: it has the same place and the same values."""
+    for label in dict.fromkeys(base.runs):
+        if label in head.runs and _values_of_run(base, label) == _values_of_run(head, label):
+            return label
+    return None
+
+
+def _values_of_run(side: Samples, label: str) -> dict[str, float]:
+    position = side.runs.index(label)
+    at = {name: values[position] for name, values in side.metrics.items() if len(values) == len(side.runs)}
+    return {name: value for name, value in at.items() if value is not None}
+
+
+def _failed_runs(side: Samples) -> str:
+    more = f" and {len(side.failed) - 1} more" if len(side.failed) > 1 else ""
+    return f"a failed run: {side.failed[0]}{more}"
+
+
+def _nothing_in_common(judged: Sequence[Pair]) -> str:
+    bases = _names([pair for pair in judged if pair.base is not None]) or "nothing that is judged"
+    heads = _names([pair for pair in judged if pair.head is not None]) or "nothing that is judged"
+    return f"no common metric between baseline and candidate: the baseline has {bases}, the candidate {heads}"
+
+
+def _names(pairs: Sequence[Pair]) -> str:
+    return ", ".join(pair.name for pair in pairs[:5]) + (", ..." if len(pairs) > 5 else "")
