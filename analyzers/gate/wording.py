@@ -6,10 +6,13 @@ from analyzers.gate.model import MetricResult
 
 
 def percent(share: float, *, signed: bool = False) -> str:
-    """A share as a percentage of up to three digits: `2 %`, `+6.18 %`."""
+    """A share as a percentage, with two decimals at most: `2 %`, `+6.18 %`, `12.3 %`."""
     value = 100 * share
-    text = f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 0.005 else "0"
-    return f"{'+' if signed and value > 0 and text != '0' else ''}{text} %"
+    digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    text = f"{round(value, digits) + 0.0:.{digits}f}"
+    if digits:
+        text = text.rstrip("0").rstrip(".")
+    return f"{'+' if signed and float(text) > 0 else ''}{text} %"
 
 
 def amount(value: float, unit: str) -> str:
