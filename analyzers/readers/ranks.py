@@ -53,7 +53,7 @@ class RankAssignment:
         windows = sorted(self.windows[process] for process in processes if process in self.windows)
         apart = all(before[1] <= after[0] for before, after in pairwise(windows))
         one_log = len({file for file, _ in processes}) == 1
-        own_log = all(self.basis[process] == "file name" for process in processes)
+        own_log = all(self.basis[process] in ("file name", "manifest") for process in processes)
         one_pid = len({str(pid).partition("#")[0] for _, pid in processes}) == 1
         return apart and one_log and (own_log or one_pid) and len(windows) == len(processes)
 

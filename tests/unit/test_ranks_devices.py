@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from analyzers.analysis import analyze, analyze_recording
@@ -18,6 +19,7 @@ from analyzers.report.tables import report_tables
 from analyzers.rundir import Manifest, RankProcess, RunDirectory, RunTiming, write_json_atomically
 from analyzers.spans import Clock, Lane, Source, SpanTableBuilder
 from analyzers.swimlane import write_swimlane
+from analyzers.units import units_of
 
 CASES = Path(__file__).parents[1] / "cases" / "data"
 
@@ -102,6 +104,22 @@ def test_runs_of_two_processes_with_one_pid_are_never_mixed(tmp_path: Path) -> N
     ).rows
     # The first lives keep their pids.
     assert rows == [(7, 7, 0, 2), (8, 8, 1, 2), (9, 7, 0, 2), (10, 8, 1, 1)]
+
+
+def test_a_rank_that_is_started_again_in_its_own_log_is_no_conflict(tmp_path: Path) -> None:
+    log = tmp_path / "rank-0.log"
+    apart = load_recording([write(log, root(11, 1, 100), root(12, 1, 200))])
+    assert (apart.spans.rank.tolist(), apart.ranks.conflicts) == ([0, 0], [])
+    # Two at a time are.
+    [(rank, processes)] = load_recording([write(log, root(11, 1, 100), root(12, 1, 120))]).ranks.conflicts
+    assert (rank, [pid for _, pid in processes]) == (0, [11, 12])
+
+
+def test_invocations_of_two_processes_with_one_pid_are_different_steps() -> None:
+    lines = [anchor(7, 0), root(7, 1, 10), root(7, 2, 70), anchor(7, 190), root(7, 1, 200)]
+    log = read_strace("\n".join(lines).encode(), "rank-0.log")
+    spans = log.spans.with_ranks(np.zeros(3, dtype=np.int64))
+    assert len(set(units_of(spans).tolist())) == 3
 
 
 def test_equal_pids_in_the_logs_of_several_ranks(tmp_path: Path) -> None:
