@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dsv4bench.cli.gate_run import run
+from dsv4bench.cli.gate_run import calibrate, run
 
 gate = typer.Typer(
     name="gate",
@@ -18,6 +18,7 @@ gate = typer.Typer(
 baseline = typer.Typer(name="baseline", help="Save runs as a baseline, and show one.", no_args_is_help=True)
 gate.add_typer(baseline)
 gate.command()(run)
+gate.command()(calibrate)
 
 
 class GateFormat(StrEnum):

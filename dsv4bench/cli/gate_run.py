@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -80,6 +80,14 @@ def run(
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Also write it as JUnit XML.")
     ] = None,
+    force_compare: Annotated[
+        bool,
+        typer.Option(
+            "--force-compare",
+            "--allow-different",
+            help="Warn of another configuration or machine only, such as other versions of Python or torch.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run base and candidate in turn (ABBA) on this machine, as often as a verdict takes, and exit by it.
@@ -87,7 +95,7 @@ def run(
     Exit codes: 0 PASS, 1 FAIL (also when a run of the candidate failed), 3 NO-DATA (a run of the base failed), 5
     NOT-COMPARABLE or UNDECIDED, 2 bad usage, 130 interrupted.
     """
-    from contextlib import ExitStack
+    import msgspec
 
     from analyzers.gate.policy import load_policy
     from analyzers.gate.write import Outputs, write_result
@@ -96,6 +104,8 @@ def run(
     from dsv4bench.profile import profile_file
 
     policy = load_policy(str(profile_file(profile)), config, metrics or [], limits or [])
+    if force_compare:
+        policy = msgspec.structs.replace(policy, allow_different=True)
     declared = keys_of([*(base_set or []), *(head_set or [])])
     root = _directory(out, profile)
     with _terminable(), ExitStack() as stack:
@@ -112,6 +122,66 @@ def run(
     write_result(result, Outputs("json" if json else "table", markdown=markdown, junit=junit))
     if result.exit_code:
         raise typer.Exit(result.exit_code)
+
+
+def calibrate(
+    profile: Profile = "smoke",
+    runs: Annotated[
+        int, typer.Option(min=2, help="Runs on each of two sides that are alike, made in turn.")
+    ] = 10,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CMD|REF|DIR", help="What runs, as --base of gate run; this dsv4bench by default."
+        ),
+    ] = None,
+    set_: Settings = None,
+    metrics: Metrics = None,
+    config: Config = None,
+    out: Out = None,
+    timeout: Timeout = 600,
+    json: Json = False,
+) -> None:
+    """Measure how noisy runs are on this machine, and what a gate here can see.
+
+    The same thing runs as both sides of a gate; gates are then drawn from these runs, the same ones every time, and
+    judged by the gate's own rule: false alarms, the smallest regression that is caught, runs and threshold to use.
+    """
+    import msgspec
+    from rich.console import Console
+
+    from analyzers.gate.policy import load_policy
+    from analyzers.report.terminal import print_table
+    from dsv4bench.gate.calibrate import calibrate
+    from dsv4bench.gate.calibration_tables import advice, calibration_tables
+    from dsv4bench.gate.interleave import Interleaved, run_alike
+    from dsv4bench.gate.sides import open_side, this_side
+    from dsv4bench.profile import profile_file
+
+    policy = load_policy(str(profile_file(profile)), config, metrics or [])
+    root = _directory(out, profile)
+    display = _Display(next(iter(policy.metrics)))
+    with _terminable(), ExitStack() as stack:
+        sides: dict[Name, Side] = {
+            name: this_side(name, profile, set_ or [])
+            if command is None
+            else stack.enter_context(open_side(name, command, profile, set_ or []))
+            for name in ("base", "head")
+        }
+        display.says(f"both sides: {sides['base'].description}")
+        display.says(f"runs are kept in {root}")
+        base, head = run_alike(Interleaved(sides, root, display, timeout, list(policy.metrics)), runs)
+    display.says("drawing gates from these runs")
+    found = calibrate(base, head, policy)
+    if json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        return
+    console = Console(highlight=False)
+    for table in calibration_tables(found):
+        print_table(table, console)
+    for warning in found.warnings:
+        console.print(f"warning: {warning}", markup=False, soft_wrap=not console.is_terminal)
+    console.print(advice(found), markup=False, soft_wrap=not console.is_terminal)
 
 
 class _Display:

@@ -13,13 +13,13 @@ from typing import Protocol
 
 import msgspec
 
-from analyzers.gate.comparability import said
+from analyzers.gate.comparability import said, short_machine
 from analyzers.gate.machine import busy_before, what_moved
 from analyzers.gate.model import SCHEMA_VERSION, Difference, GatePolicy, GateResult, Samples, Verdict
 from analyzers.gate.samples import join_samples, write_samples
 from analyzers.gate.statistics import smallest_p_value
 from analyzers.gate.verdict import judge, wants_second_stage
-from dsv4bench.errors import RunInterruptedError
+from dsv4bench.errors import EngineError, RunInterruptedError
 from dsv4bench.gate.execute import Outcome, execute
 from dsv4bench.gate.sides import NAMES, Name, Side
 
@@ -207,6 +207,27 @@ def run_gate(gate: Interleaved, policy: GatePolicy, runs: int) -> GateResult:
     )
 
 
+def run_alike(gate: Interleaved, runs: int) -> tuple[Samples, Samples]:
+    """Warm up and make `runs` runs a side in one stage; the samples of both sides.
+
+    Raises:
+        EngineError: a run failed.
+        RunInterruptedError: on Ctrl-C, as in `run_gate`.
+    """
+    try:
+        gate.warm_up()
+        if not any(gate.failed(name) for name in NAMES):
+            gate.stage(runs)
+    except KeyboardInterrupt as stop:
+        raise RunInterruptedError(gate.interrupted()) from stop
+    for name in NAMES:
+        if gate.failed(name):
+            raise EngineError(_told(gate, name))
+    busy = busy_before(gate.warm_ups[0].conditions)
+    base, head = gate.samples("base"), gate.samples("head")
+    return msgspec.structs.replace(base, warnings=[*([busy] if busy else []), *base.warnings]), head
+
+
 def _is_worthwhile(gate: Interleaved, policy: GatePolicy) -> bool:
     """Whether more runs can lead to a verdict: the warm-ups worked, and are of sides that may be compared."""
     if any(gate.failed(name) for name in NAMES):
@@ -232,8 +253,8 @@ def _result(gate: Interleaved, policy: GatePolicy, method: str) -> GateResult:
             method,
             metrics=[],
             warnings=[*base.warnings, *head.warnings],
-            base_machine=base.machine,
-            head_machine=head.machine,
+            base_machine=short_machine(base.machine) if base.machine else None,
+            head_machine=short_machine(head.machine) if head.machine else None,
         )
     busy = busy_before(gate.warm_ups[0].conditions)
     result = msgspec.structs.replace(

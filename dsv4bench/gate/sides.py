@@ -71,6 +71,12 @@ def open_side(name: Name, text: str, profile: str, overrides: Sequence[str]) -> 
         yield _of_command(name, option, text, overrides)
 
 
+def this_side(name: Name, profile: str, overrides: Sequence[str]) -> Side:
+    """The dsv4bench that runs this."""
+    words = (sys.executable, "-m", "dsv4bench", "run", profile, *_settings(overrides))
+    return Side(name, f"dsv4bench run {profile}", words)
+
+
 def _kind(option: str, text: str) -> tuple[Kind, str]:
     prefix, colon, rest = text.partition(":")
     for kind in get_args(Kind):

@@ -1,0 +1,62 @@
+"""A calibration as tables for people."""
+
+from __future__ import annotations
+
+from analyzers.gate.wording import amount, p_text, percent
+from analyzers.report.text import Table
+from dsv4bench.gate.calibrate import Calibration
+
+
+def calibration_tables(found: Calibration) -> list[Table]:
+    """The noise of each metric, and what gates of so many runs see; what these runs cannot tell stands below."""
+    noise = Table(
+        f"Noise of {found.runs} alike runs",
+        ["metric", "median", "spread", "range", "drift", "p"],
+        [
+            [
+                item.name,
+                amount(item.median, item.unit),
+                percent(item.spread),
+                percent(item.range),
+                percent(item.drift, signed=True),
+                p_text(item.drift_p).removeprefix("p = "),
+            ]
+            for item in found.noise
+        ],
+        [
+            "spread: 1.4826 x median absolute deviation / median; drift: second half of the runs against the first"
+        ],
+    )
+    names = [item.name for item in found.noise]
+    plans = Table(
+        "Gates on this machine",
+        ["runs a side and stage", "allowed", "false alarms", *(f"{name}, caught" for name in names)],
+        [
+            [
+                str(plan.runs),
+                percent(plan.max_regression),
+                f"{percent(plan.false_alarms)} (at most {percent(plan.false_alarms_at_most)})",
+                *(
+                    f"more than {percent(1.0)}" if change is None else percent(change)
+                    for change in (plan.detectable.get(name) for name in names)
+                ),
+            ]
+            for plan in found.plans
+        ],
+        [
+            f"caught: the smallest regression that fails with 90 % probability; each figure from gates that were drawn "
+            f"from these runs (seed {found.seed})",
+            *found.caveats,
+        ],
+    )
+    return [noise, plans]
+
+
+def advice(found: Calibration) -> str:
+    """One sentence: which gate this machine allows."""
+    if found.recommended_runs is None or found.recommended_max_regression is None:
+        return "no advice: these runs are too few, or too noisy for any gate"
+    metrics = " ".join(
+        f"--metric {item.name}={100 * found.recommended_max_regression:g}%" for item in found.noise
+    )
+    return f"advice: --runs {found.recommended_runs} {metrics}"
