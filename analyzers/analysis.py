@@ -13,9 +13,10 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from analyzers.blocking import blocking_runs, durations_of
 from analyzers.bubbles import decode_callables, measure_step_time
 from analyzers.calibration import calibrate_series, calibrate_skew, calibrate_starts
-from analyzers.callables import RUN, SUBMIT, WAIT, DispatchNames, is_prefill
+from analyzers.callables import SUBMIT, WAIT, DispatchNames, is_prefill
 from analyzers.filters import EVERYTHING, Filters, apply_filters
 from analyzers.findings import Measured, find
 from analyzers.lanes import measure_lanes
@@ -262,36 +263,20 @@ def _step_figures(lifecycle: Lifecycle, pipelines: list[PipelineResult]) -> list
 
 
 def _blocking_figures(spans: SpanTable) -> list[StepFigures]:
-    """Blocking runs: the bare `<callable>` kernel span, or its `.worker_run` where the bare one is missing."""
-    rows = np.flatnonzero((spans.source == Source.SERVING) & (spans.kind == Kind.SPAN))
-    in_kernel = np.array([*(label == "kernel" for label in spans.categories), False])[spans.category[rows]]
-    counts = np.bincount(spans.name[rows], minlength=len(spans.names))
-    kernels = np.bincount(spans.name[rows], weights=in_kernel, minlength=len(spans.names))
-    all_kernel = {spans.names[code]: bool(kernels[code] == counts[code]) for code in np.flatnonzero(counts)}
-    ran = {label.removesuffix(RUN) for label in all_kernel if label.endswith(RUN)}
-    submitted = {label.removesuffix(SUBMIT) for label in all_kernel if label.endswith(SUBMIT)}
-    figures = []
-    for label in sorted(all_kernel):
-        bare = label in ran or (all_kernel[label] and "." not in label)
-        if bare and label not in submitted:
-            name = label
-        elif label.endswith(RUN) and label.removesuffix(RUN) not in all_kernel:
-            name = label.removesuffix(RUN)
-        else:
-            continue
-        figures.append(
-            StepFigures(
-                callable=name,
-                source="blocking_kernel_span",
-                span=label,
-                scope="all",
-                latency=summarize(spans.duration_ns[rows[spans.named(label)[rows]]]),
-                submit=Summary(n=0),
-                wait=Summary(n=0),
-                paired_by={},
-            )
+    """Blocking runs, by the name of their span."""
+    return [
+        StepFigures(
+            callable=name,
+            source="blocking_kernel_span",
+            span=label,
+            scope="all",
+            latency=summarize(durations_of(spans, label)),
+            submit=Summary(n=0),
+            wait=Summary(n=0),
+            paired_by={},
         )
-    return figures
+        for name, label in blocking_runs(spans).items()
+    ]
 
 
 def _span_figures(spans: SpanTable, counted: Mask) -> list[SpanFigures]:

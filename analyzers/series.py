@@ -13,13 +13,14 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from analyzers.blocking import blocking_runs, durations_of
 from analyzers.lifecycle import Lifecycle, Step
 from analyzers.pipeline import PipelineResult
 from analyzers.readers.requests import RequestTiming
 from analyzers.requests import step_gaps, tpot_parts
 from analyzers.rounds import RankRun, RoundMatching
 from analyzers.rounds import Round as RankRound
-from analyzers.spans import ABSENT, SpanTable
+from analyzers.spans import ABSENT, Int64s, SpanTable
 from analyzers.statistics import Summary, summarize
 from analyzers.timeline import Timeline, draw_timelines
 
@@ -63,7 +64,7 @@ class LatenessGrid(msgspec.Struct, frozen=True):
 class Distribution(msgspec.Struct, frozen=True):
     """The values of one figure."""
 
-    figure: Literal["submit_to_completion", "tpot", "step_time", "runner_run"]
+    figure: Literal["submit_to_completion", "blocking_kernel_span", "tpot", "step_time", "runner_run"]
     of: str
     source: Literal["serving trace", "requests", "STRACE"]
     summary: Summary
@@ -122,7 +123,11 @@ def measure_series(
             if (grid := _lateness(result.figures.callable, rounds[result.figures.callable], edge, late_ns))
         ],
         timelines=draw_timelines(spans, lifecycle, matching),
-        distributions=[*_step_distributions(chosen, lifecycle, rounds), *_request_distributions(measured)],
+        distributions=[
+            *_step_distributions(chosen, lifecycle, rounds),
+            *_blocking_distributions(spans),
+            *_request_distributions(measured),
+        ],
         requests=_requests(measured),
     )
 
@@ -218,6 +223,14 @@ def _runs_of_steps(steady: Sequence[Step], rounds: Sequence[RankRound]) -> tuple
     return (chosen, "steady") if chosen else (runs, "all")
 
 
+def _blocking_distributions(spans: SpanTable) -> Iterator[Distribution]:
+    """Blocking runs of those callables that ran most often; one run is no distribution."""
+    runs = {name: durations_of(spans, label) for name, label in blocking_runs(spans).items()}
+    often = sorted((name for name in runs if len(runs[name]) > 1), key=lambda name: -len(runs[name]))
+    for name in often[:MAX_CALLABLES]:
+        yield _distribution("blocking_kernel_span", f"{name}, all runs", "serving trace", runs[name])
+
+
 def _request_distributions(requests: Sequence[RequestTiming]) -> Iterator[Distribution]:
     good = [timing for timing in requests if timing.error is None]
     parts = [parts for timing in good if (parts := tpot_parts(timing)) is not None]
@@ -230,10 +243,10 @@ def _request_distributions(requests: Sequence[RequestTiming]) -> Iterator[Distri
 
 
 def _distribution(
-    figure: Literal["submit_to_completion", "tpot", "step_time", "runner_run"],
+    figure: Literal["submit_to_completion", "blocking_kernel_span", "tpot", "step_time", "runner_run"],
     of: str,
     source: Literal["serving trace", "requests", "STRACE"],
-    values: Sequence[float],
+    values: Sequence[float] | Int64s,
 ) -> Distribution:
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     if len(ordered) > MAX_POINTS:

@@ -133,7 +133,8 @@ def _rank_names(report: Report, recording: Recording) -> Iterable[Finding]:
         processes_in_all = counted(len(recording.ranks.ranks), "process", "processes")
         yield Finding(
             "rank_names",
-            "warning",
+            # One process is the same rank whatever it is called.
+            "warning" if len(recording.ranks.ranks) > 1 else "info",
             "ranks named by pid order",
             f"nothing in the input names the rank of {unnamed} of {processes_in_all}",
             "keep the `[chip_process pid=.. dev=..] ready` lines, or analyze the whole run directory",

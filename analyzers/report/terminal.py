@@ -17,19 +17,20 @@ _STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "info"
 
 
 def render_terminal(report: Report, tables: Sequence[Table], console: Console) -> None:
-    """Print the findings, then every table with its notes."""
-    for finding in report.findings:
-        _print_finding(finding, console)
+    """Print the findings, the headline in bold at their head, then every table with its notes."""
+    for index, finding in enumerate(report.findings):
+        _print_finding(finding, console, headline=index == 0)
     if report.findings:
         console.print()
     for table in tables:
         print_table(table, console)
 
 
-def _print_finding(finding: Finding, console: Console) -> None:
+def _print_finding(finding: Finding, console: Console, *, headline: bool) -> None:
     line = Text()
-    line.append(f"{finding.severity}: ", style=_STYLES[finding.severity])
-    line.append(printable(finding.title))
+    healthy = finding.code == "healthy"
+    line.append(f"{finding.severity}: ", style="bold green" if healthy else _STYLES[finding.severity])
+    line.append(printable(finding.title), style="bold" if headline else "")
     _print_line(line, console)
     details = [finding.evidence, *([finding.advice] if finding.advice else [])]
     for detail in details:

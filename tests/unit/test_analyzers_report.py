@@ -43,6 +43,17 @@ def test_a_terminal_of_any_usual_width_shows_whole_numbers(report: Report, width
     assert "…" not in text
 
 
+def test_the_headline_is_the_first_line_of_a_terminal_and_bold(report: Report) -> None:
+    output = io.StringIO()
+    console = Console(file=output, width=120, force_terminal=True, color_system="standard")
+    render_terminal(report, report_tables(report), console)
+    first, *others = output.getvalue().splitlines()
+    assert re.sub(r"\x1b\[[0-9;]*m", "", first) == "warning: all runs: rank 2 is persistently the last to end"
+    assert "\x1b[1mall runs: rank 2" in first
+    second = next(line for line in others if "late starts and" in line)
+    assert "\x1b[1m" not in second
+
+
 def test_what_belongs_to_a_finding_is_set_in_however_it_wraps(report: Report) -> None:
     lines = drawn(report, 60).partition("\n\nOverview")[0].splitlines()
     start = lines.index("warning: all runs: rank 2 is persistently the last to end")

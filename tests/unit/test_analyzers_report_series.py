@@ -77,6 +77,33 @@ def test_the_distribution_of_runner_run_holds_every_value(capture: Report) -> No
     assert distribution.summary == capture.skew[0].runner_run
 
 
+def test_blocking_runs_have_a_distribution_of_their_own(tmp_path: Path) -> None:
+    durations = [40, 10, 30, 20]
+    events = [
+        {"ph": "X", "name": name, "cat": "kernel", "ts": 100 * index, "dur": duration, "pid": 7, "tid": 3}
+        for index, duration in enumerate(durations)
+        for name in (DECODE, f"{DECODE}.worker_run")
+    ]
+    # A single run is no distribution.
+    events.append(
+        {"ph": "X", "name": "p.worker_run", "cat": "kernel", "ts": 900, "dur": 5, "pid": 7, "tid": 3}
+    )
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    report = analyze([path])
+    [distribution] = report.series.distributions
+    assert (distribution.figure, distribution.source) == ("blocking_kernel_span", "serving trace")
+    assert distribution.of == f"{DECODE}, all runs"
+    assert distribution.values_ns == [10_000, 20_000, 30_000, 40_000]
+    [figures] = [entry for entry in report.steps if entry.callable == DECODE]
+    assert distribution.summary == figures.latency
+
+
+def test_steps_that_were_submitted_have_no_distribution_as_blocking_runs(tmp_path: Path) -> None:
+    report = analyze([step_trace(tmp_path / "trace.json", 5)])
+    assert [entry.figure for entry in report.series.distributions] == ["submit_to_completion"]
+
+
 def test_two_in_flight_are_drawn_on_two_rows_and_nothing_overlaps(tmp_path: Path) -> None:
     report = analyze([step_trace(tmp_path / "trace.json", 5)])
     [timeline] = report.series.timelines

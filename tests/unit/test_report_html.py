@@ -11,13 +11,14 @@ from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from analyzers.analysis import analyze
 from analyzers.report.html import render_html
 from analyzers.report.html.axes import Scale, milliseconds, round_steps
 from analyzers.report.html.markup import element, text
-from analyzers.report.model import Report
+from analyzers.report.model import Finding, Report
 from analyzers.report.tables import report_tables
 from analyzers.rundir import RunDirectory
 from dsv4bench.reporting import report_run
@@ -189,6 +190,18 @@ def test_the_page_holds_every_cell_of_the_full_report(report: Report) -> None:
         assert cells | {table.title, *table.notes} <= texts
     for finding in report.findings:
         assert {finding.severity, finding.title, finding.evidence} <= texts
+
+
+def test_the_headline_stands_in_the_header_in_the_colour_of_its_severity(report: Report) -> None:
+    page = render_html(report, "Analysis")
+    header = page.partition("<nav>")[0]
+    headline = '<p class="headline warning"><span class="severity">warning</span>'
+    assert f"{headline}all runs: rank 2 is persistently the last to end</p>" in header
+    healthy = Finding("healthy", "info", "healthy: two in flight, nothing lost", "measured: 5 decode steps")
+    page = render_html(msgspec.structs.replace(report, findings=[healthy, *report.findings]), "Analysis")
+    assert '<p class="headline healthy"><span class="severity">info</span>healthy: two in flight' in page
+    without = render_html(msgspec.structs.replace(report, findings=[]), "Analysis")
+    assert 'class="headline' not in without
 
 
 def test_the_heat_map_has_a_cell_for_every_rank_and_round(report: Report) -> None:

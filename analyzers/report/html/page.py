@@ -39,7 +39,13 @@ def render_html(report: Report, title: str) -> str:
     about = _about(report)
     body = element(
         "body",
-        element("header", element("h1", title), element("p", about, class_="about"), element("nav", *links)),
+        element(
+            "header",
+            element("h1", title),
+            element("p", about, class_="about"),
+            *_headline(report.findings),
+            element("nav", *links),
+        ),
         element("main", *(section(*entry) for entry in shown)),
         element("footer", f"dsv4bench report, schema version {report.schema_version}"),
     )
@@ -52,6 +58,19 @@ def _about(report: Report) -> str:
     return (
         f"{', '.join(names[:2])}{more}: {report.parsed} of {report.records} records read, {report.lost} lost"
     )
+
+
+def _headline(findings: Sequence[Finding]) -> list[Markup]:
+    """The most telling finding, the first one, in one sentence."""
+    if not findings:
+        return []
+    first = findings[0]
+    severity = element("span", first.severity, class_="severity")
+    return [element("p", severity, first.title, class_=f"headline {_colour(first)}")]
+
+
+def _colour(finding: Finding) -> str:
+    return "healthy" if finding.code == "healthy" else finding.severity
 
 
 def _overview(report: Report) -> list[Markup]:
@@ -83,7 +102,7 @@ def _findings(findings: Sequence[Finding]) -> list[Markup]:
         ]
         if finding.advice:
             parts.append(element("p", f"Advice: {finding.advice}", class_="advice"))
-        items.append(element("li", *parts, class_=f"finding {finding.severity}"))
+        items.append(element("li", *parts, class_=f"finding {_colour(finding)}"))
     return [element("ul", *items, class_="findings")]
 
 
