@@ -19,8 +19,10 @@ from analyzers.calibration import calibrate_series, calibrate_skew, calibrate_st
 from analyzers.callables import SUBMIT, WAIT, DispatchNames, is_prefill
 from analyzers.filters import EVERYTHING, Filters, apply_filters
 from analyzers.findings import Measured, find
+from analyzers.goodput import Slos
 from analyzers.lanes import measure_lanes
 from analyzers.lifecycle import Lifecycle, Step, check_lifecycles
+from analyzers.nesting import RowNesting
 from analyzers.pipeline import PipelineResult, check_preparation, measure_pipeline
 from analyzers.rank_map import map_ranks
 from analyzers.rank_starts import measure_rank_starts
@@ -65,6 +67,8 @@ class AnalysisOptions:
     """What of the recording is measured."""
     include_warmup: bool = False
     """Count warm-up requests among the measured ones."""
+    slos: Slos | None = None
+    """Latencies that requests are held against."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,7 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         for figures in measure_skew(matching, late_ns=options.late_ns, steady_dispatches=steady or None)
     ]
     kinds = spans.kind != Kind.INSTANT
+    lanes, nesting = measure_lanes(spans)
     report = Report(
         schema_version=SCHEMA_VERSION,
         inputs=recording.reports,
@@ -149,12 +154,12 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         skew=skew,
         clocks=recording.clocks,
         rank_starts=calibrate_starts(measure_rank_starts(spans), recording.file_clocks),
-        lanes=measure_lanes(spans),
+        lanes=lanes,
         observations=recording.observations,
-        requests=measure_requests(recording.requests),
+        requests=measure_requests(recording.requests, options.slos),
         resources=measure_resources(recording.resources),
         mtp_accuracy=recording.mtp_accuracy,
-        span_names=_span_figures(spans, kinds),
+        span_names=_span_figures(spans, kinds, nesting),
         series=calibrate_series(
             measure_series(
                 spans, lifecycle, matching, pipelines, recording.requests, late_ns=options.late_ns
@@ -279,7 +284,7 @@ def _blocking_figures(spans: SpanTable) -> list[StepFigures]:
     ]
 
 
-def _span_figures(spans: SpanTable, counted: Mask) -> list[SpanFigures]:
+def _span_figures(spans: SpanTable, counted: Mask, nesting: RowNesting) -> list[SpanFigures]:
     """Durations by name of the rows `counted`, the largest total first; names the runtime cut are one group."""
     labels = [TRUNCATED_NAMES if label.endswith("~") else label for label in spans.names]
     codes: dict[str, int] = {}
@@ -298,6 +303,8 @@ def _span_figures(spans: SpanTable, counted: Mask) -> list[SpanFigures]:
     for start, end in pairwise(bounds):
         key = int(group[start])
         durations = spans.duration_ns[order[start:end]]
+        own, depth = nesting.self_ns[order[start:end]], nesting.depth[order[start:end]]
+        nests = bool((own != ABSENT).all())
         name, source, clock = (
             key // len(Clock) // len(Source),
             key // len(Clock) % len(Source),
@@ -310,6 +317,8 @@ def _span_figures(spans: SpanTable, counted: Mask) -> list[SpanFigures]:
                 clock=_CLOCK_NAMES[clock],
                 total_ns=exact_sum(durations),
                 duration=summarize(durations),
+                self_ns=exact_sum(own) if nests else None,
+                depth=int(depth.min()) if nests else None,
             )
         )
     return sorted(figures, key=lambda entry: (-entry.total_ns, entry.name))

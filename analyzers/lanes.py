@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from analyzers.nesting import RowNesting, nest
 from analyzers.spans import ABSENT, Clock, Int64s, Kind, SpanTable
 
 
@@ -24,23 +25,28 @@ class LaneFigures(msgspec.Struct, frozen=True):
     """The names of the first such pair."""
 
 
-def measure_lanes(spans: SpanTable) -> list[LaneFigures]:
-    """Figures of every lane with spans; rows of the device clock, which restarts, are left out."""
+def measure_lanes(spans: SpanTable) -> tuple[list[LaneFigures], RowNesting]:
+    """Figures of every lane with spans, and how its rows nest; the device clock, which restarts, is left out."""
+    nesting = RowNesting(np.full(len(spans), ABSENT, np.int64), np.full(len(spans), ABSENT, np.int32))
     rows = np.flatnonzero((spans.kind == Kind.SPAN) & (spans.clock != Clock.DEVICE))
     rows = rows[np.argsort(spans.lane[rows], kind="stable")]
     lanes, firsts = np.unique(spans.lane[rows], return_index=True)
     bounds = [*firsts.tolist(), len(rows)]
     return [
-        _measure(spans, lane, rows[begin:end])
+        _measure(spans, lane, rows[begin:end], nesting)
         for lane, begin, end in zip(lanes.tolist(), bounds, bounds[1:], strict=False)
-    ]
+    ], nesting
 
 
-def _measure(spans: SpanTable, code: int, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) -> LaneFigures:
+def _measure(
+    spans: SpanTable, code: int, rows: np.ndarray[tuple[int], np.dtype[np.intp]], nesting: RowNesting
+) -> LaneFigures:
     rows = rows[np.lexsort((-spans.duration_ns[rows], spans.start_ns[rows]))]
     starts = spans.start_ns[rows]
     ends = starts + spans.duration_ns[rows]
-    crossings = _crossings(starts, ends)
+    nested = nest(starts, ends)
+    nesting.self_ns[rows], nesting.depth[rows] = nested.self_ns, nested.depth
+    crossings = nested.crossings
     lane, rank = spans.lanes[code], int(spans.rank[rows[0]])
     return LaneFigures(
         file=lane.file,
@@ -59,23 +65,3 @@ def _union(starts: Int64s, ends: Int64s) -> int:
     reached = np.maximum.accumulate(ends)
     before = np.concatenate([starts[:1], reached[:-1]])
     return int((np.maximum(ends, before) - np.maximum(starts, before)).sum())
-
-
-def _crossings(starts: Int64s, ends: Int64s) -> list[tuple[int, int]]:
-    """(earlier, later) of sorted intervals where the later one leaves the innermost one that it begins in."""
-    # Only where an earlier interval is still open can anything cross.
-    reached = np.maximum.accumulate(ends)
-    if not (starts[1:] < reached[:-1]).any():
-        return []
-    found = []
-    open_spans: list[tuple[int, int]] = []
-    for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        while open_spans and open_spans[-1][0] <= start:
-            open_spans.pop()
-        if open_spans and end > open_spans[-1][0]:
-            found.append((open_spans[-1][1], index))
-            # What it crosses ends inside it: from here on it is the innermost that stays open longest.
-            while open_spans and open_spans[-1][0] < end:
-                open_spans.pop()
-        open_spans.append((end, index))
-    return found

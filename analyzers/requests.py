@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from analyzers.goodput import Goodput, SloMetric, Slos, measure_goodput
 from analyzers.readers.requests import RequestTiming
 from analyzers.rounds import Interval
 from analyzers.statistics import Summary, summarize
@@ -80,16 +81,20 @@ class RequestFigures(msgspec.Struct, frozen=True):
     mtp: MtpFigures | None
     prefix: PrefixFigures | None = None
     """None where the engine reuses no prefixes."""
+    mismatch_pct: float | None = None
+    """How far token counts by tokenizing the text again are off the engine's, in % of them: in no other figure."""
+    goodput: Goodput | None = None
+    """None where no objective was asked for."""
 
 
-def measure_requests(timings: Sequence[RequestTiming]) -> list[RequestFigures]:
+def measure_requests(timings: Sequence[RequestTiming], slos: Slos | None = None) -> list[RequestFigures]:
     """Figures of the measured requests, then of the warm-up ones; [] without requests."""
     figures = []
     phases: tuple[Literal["measured", "warmup"], ...] = ("measured", "warmup")
     for phase in phases:
         chosen = [timing for timing in timings if timing.phase == phase]
         if chosen:
-            figures.append(_measure(phase, chosen))
+            figures.append(_measure(phase, chosen, slos))
     return figures
 
 
@@ -104,7 +109,9 @@ def full_batch_window(timings: Sequence[RequestTiming]) -> Interval | None:
     return window if window.duration_ns > 0 else None
 
 
-def _measure(phase: Literal["measured", "warmup"], timings: Sequence[RequestTiming]) -> RequestFigures:
+def _measure(
+    phase: Literal["measured", "warmup"], timings: Sequence[RequestTiming], slos: Slos | None
+) -> RequestFigures:
     good = [timing for timing in timings if timing.error is None]
     tpots = [(timing, tpot) for timing in good if (tpot := tpot_parts(timing)) is not None]
     events = [event for timing in good for event in timing.chunks or ()]
@@ -142,7 +149,31 @@ def _measure(phase: Literal["measured", "warmup"], timings: Sequence[RequestTimi
         full_batch_throughput_per_s=_rate_inside(events, window) if window is not None else None,
         mtp=_mtp(good),
         prefix=_prefix(good),
+        mismatch_pct=_mismatch(good),
+        goodput=measure_goodput([_latencies(timing) for timing in timings], slos, elapsed) if slos else None,
     )
+
+
+def _latencies(timing: RequestTiming) -> dict[SloMetric, float | None] | None:
+    """What objectives are compared with; None for a failed request."""
+    if timing.error is not None:
+        return None
+    parts = tpot_parts(timing)
+    return {
+        "ttft": _since_send(timing, timing.first_ns),
+        "tpot": None if parts is None else parts[0] / parts[1],
+        "e2e": _since_send(timing, timing.last_ns),
+    }
+
+
+def _mismatch(timings: Sequence[RequestTiming]) -> float | None:
+    compared = [
+        (timing.retokenized, timing.output_tokens)
+        for timing in timings
+        if timing.retokenized is not None and timing.output_tokens
+    ]
+    tokens = sum(count for _, count in compared)
+    return 100 * sum(abs(again - count) for again, count in compared) / tokens if tokens else None
 
 
 def _since_send(timing: RequestTiming, time: int | None) -> int | None:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Literal
 
 import msgspec
 
+from analyzers.readers.guidellm import KEYS as GUIDELLM_KEYS
+from analyzers.readers.guidellm import plain_record, requests_of_document
 from analyzers.readers.json_objects import decode_text, iterate_lines
 from analyzers.readers.load import IssueCounter, LoadReport
 from analyzers.rundir import RequestRecord
 
 Phase = Literal["warmup", "measured"]
 
+_TIMING_KEYS = frozenset(
+    {"send_ns", "submit_ms", "token_times_ns", "chunks", "ttft_ms", "first_token_ms", "end_ms"}
+)
 _MILLISECOND_NS = 1_000_000
 _LATEST_NS = 2**62
 
@@ -40,6 +45,8 @@ class RequestTiming:
     discarded: int | None = None
     prefills: int | None = None
     cached_tokens: int | None = None
+    retokenized: int | None = None
+    """Output tokens by tokenizing the text again, where a record says so: to compare, for no figure."""
     error: str | None = None
 
 
@@ -61,28 +68,52 @@ def is_request(record: Any) -> bool:
     if not isinstance(record, dict):
         return False
     keys = record.keys()
-    timing_keys = {"send_ns", "submit_ms", "token_times_ns", "chunks", "ttft_ms", "first_token_ms"}
-    return bool(keys & timing_keys) or ("error" in keys and bool(keys & {"id", "request_id"}))
+    is_outcome = bool(keys & {"error", "success"}) and bool(keys & {"id", "request_id"})
+    return (
+        bool(keys & (_TIMING_KEYS | GUIDELLM_KEYS))
+        or is_outcome
+        or isinstance(record.get("benchmarks"), list)
+    )
 
 
 def read_requests(data: bytes, path: str, *, issues: IssueCounter | None = None) -> Requests:
-    """Read request records, one JSON object a line. A record that cannot be used is counted, never guessed at."""
+    """Read request records: one JSON object a line, or a guidellm report.
+
+    A record that cannot be used is counted, never guessed at.
+    """
     counter = issues if issues is not None else IssueCounter()
+    text = decode_text(data, counter)
     timings = []
     records = 0
     has_phases = False
-    for number, line in iterate_lines(decode_text(data, counter), counter, is_request):
+    document = requests_of_document(text)
+    lines: Iterable[tuple[str, str]] = (
+        [(f"request {number}", json.dumps(record)) for number, record in enumerate(document, 1)]
+        if document is not None
+        else ((f"line {number}", line) for number, line in iterate_lines(text, counter, is_request))
+    )
+    for where, line in lines:
         records += 1
         try:
             record = json.loads(line, parse_float=Decimal)
             has_phases |= "phase" in record
-            timings.append(_own(line) if "token_times_ns" in record else _plain(record, number))
-        except (_BadRequestError, msgspec.DecodeError, ValueError, TypeError, InvalidOperation) as error:
-            counter.add("bad_request", f"line {number}: {error}", lost=1)
+            timings.append(_timing(line, record, records))
+        except (_BadRequestError, msgspec.DecodeError, ValueError, TypeError, ArithmeticError) as error:
+            counter.add("bad_request", f"{where}: {error}", lost=1)
     report = LoadReport(
-        path=path, format="requests", records=records, parsed=len(timings), issues=counter.issues()
+        path=path,
+        format="requests",
+        records=records + counter.lost("bad_line"),
+        parsed=len(timings),
+        issues=counter.issues(),
     )
     return Requests(timings=timings, report=report, has_phases=has_phases)
+
+
+def _timing(line: str, record: dict[str, Any], number: int) -> RequestTiming:
+    if "token_times_ns" in record:
+        return _own(line)
+    return _plain(plain_record(record) if GUIDELLM_KEYS & record.keys() else record, number)
 
 
 def _own(line: str) -> RequestTiming:
@@ -135,14 +166,22 @@ def _plain(record: dict[str, Any], number: int) -> RequestTiming:
     if first is None and record.get("ttft_ms") is not None and send is not None:
         first = send + (_ns(record["ttft_ms"]) or 0)
     chunks = None
+    retokenized = record.get("retokenized_tokens")
     if isinstance(record.get("chunks"), list):
-        chunks = tuple(map(_chunk, record["chunks"]))
-        if chunks:
-            first, last = chunks[0][0], chunks[-1][0]
+        # A chunk without tokens (the role that opens a chat, a word cut in two) is no output event.
+        arrivals = tuple(map(_chunk, record["chunks"]))
+        chunks = tuple(chunk for chunk in arrivals if chunk[1] > 0)
+        _check_order([time for time, _ in arrivals])
     tokens = _output_tokens(record, chunks)
+    if chunks is not None and isinstance(record.get("output_token_ids"), list):
+        counted = sum(count for _, count in chunks)
+        if counted != tokens:
+            # The chunks were counted by their text: their times hold, their counts do not.
+            retokenized, chunks = counted, None
+            first, last = (arrivals[0][0], arrivals[-1][0]) if arrivals else (first, last)
+    if chunks:
+        first, last = chunks[0][0], chunks[-1][0]
     _check_order([send, first, last])
-    _check_order([time for time, _ in chunks or ()])
-    error = record.get("error")
     return RequestTiming(
         request_id=str(record.get("request_id", record.get("id", number))),
         phase="warmup" if record.get("phase") == "warmup" else "measured",
@@ -152,8 +191,16 @@ def _plain(record: dict[str, Any], number: int) -> RequestTiming:
         last_ns=last,
         output_tokens=tokens,
         first_chunk_tokens=chunks[0][1] if chunks else 1,
-        error=None if error is None else str(error),
+        retokenized=None if retokenized is None else _count(retokenized),
+        error=_error(record),
     )
+
+
+def _error(record: dict[str, Any]) -> str | None:
+    """Why the request failed; None where it did not, which some clients write as an empty text."""
+    if record.get("error"):
+        return str(record["error"])
+    return "not successful" if record.get("success") is False else None
 
 
 def _chunk(item: Any) -> tuple[int, int]:

@@ -134,6 +134,10 @@ class SpanFigures(msgspec.Struct, frozen=True):
     clock: Literal["host", "device", "file"]
     total_ns: int
     duration: Summary
+    self_ns: int | None = None
+    """The total without the spans directly inside; None for spans that do not nest on a thread."""
+    depth: int | None = None
+    """How many spans the outermost of them lies in."""
 
 
 class LifecycleFigures(msgspec.Struct, frozen=True):

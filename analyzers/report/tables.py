@@ -298,6 +298,19 @@ def _requests(figures: RequestFigures) -> list[Table]:
         ("peak (tokens/s)", number(figures.peak_per_s, 1)),
         ("full-batch throughput (tokens/s)", number(figures.full_batch_throughput_per_s, 1)),
     ]
+    if figures.mismatch_pct is not None:
+        single.append(("mismatch_pct, tokens of the text tokenized again (%)", f"{figures.mismatch_pct:.1f}"))
+    goodput = figures.goodput
+    if goodput is not None:
+        limits = ", ".join(f"{metric} <= {number(limit)} ms" for metric, limit in goodput.limits_ns.items())
+        single += [
+            (f"goodput: {limits}", f"{goodput.met} of {goodput.counted}"),
+            ("goodput: not applicable", str(goodput.not_applicable)),
+            (
+                "goodput (requests/s)",
+                "unavailable" if goodput.met_per_s is None else f"{goodput.met_per_s:.3f}",
+            ),
+        ]
     mtp = figures.mtp
     if mtp is not None:
         single += [
@@ -351,6 +364,8 @@ def _span_names(figures: list[SpanFigures]) -> Table:
             f"{entry.name} (device clock)" if entry.clock == "device" else entry.name,
             str(entry.duration.n),
             number(entry.total_ns),
+            number(entry.self_ns),
+            "-" if entry.depth is None else str(entry.depth),
             number(entry.duration.mean),
             number(entry.duration.p50),
             number(entry.duration.max),
@@ -359,4 +374,6 @@ def _span_names(figures: list[SpanFigures]) -> Table:
     ]
     more = len(figures) - NAMES_SHOWN
     notes = [f"and {more} more names: see --format json"] if more > 0 else []
-    return Table("Spans by name (ms)", ["span", "n", "total", "mean", "p50", "max"], rows, notes)
+    return Table(
+        "Spans by name (ms)", ["span", "n", "total", "self", "depth", "mean", "p50", "max"], rows, notes
+    )

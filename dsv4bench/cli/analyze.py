@@ -66,6 +66,12 @@ def analyze(
     include_warmup: Annotated[
         bool, typer.Option("--include-warmup", help="Count warm-up requests among the measured ones.")
     ] = False,
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            "--slo", metavar="METRIC=MS,...", help="Count requests within limits, as ttft=500,tpot=20."
+        ),
+    ] = None,
     rank: Annotated[
         list[str] | None,
         typer.Option("--rank", metavar="FILE=N", help="A trace that does not name its rank."),
@@ -93,6 +99,7 @@ def analyze(
     """
     from analyzers.analysis import AnalysisOptions, analyze_recording, judge
     from analyzers.filters import apply_filters
+    from analyzers.goodput import parse_slos
     from analyzers.readers.rank_files import parse_file_ranks
     from analyzers.readers.recording import LoadOptions, load_recording
     from analyzers.report.tables import report_tables
@@ -101,6 +108,7 @@ def analyze(
     filters = chosen_filters(
         steps=steps, ranks=ranks, callable_glob=callable_glob, window=window, exclude_warmup=exclude_warmup
     )
+    slos = parse_slos(slo) if slo is not None else None
     recording = load_recording(paths, LoadOptions(parse_file_ranks(rank or []), allow_missing))
     if export_parquet is not None:
         from analyzers.export import write_parquet
@@ -111,7 +119,8 @@ def analyze(
 
         write_query(run_query(apply_filters(recording, filters).spans, sql), sql_format.value, out)
         return
-    report = analyze_recording(recording, AnalysisOptions(round(late_ms * 1e6), filters, include_warmup))
+    options = AnalysisOptions(round(late_ms * 1e6), filters, include_warmup, slos)
+    report = analyze_recording(recording, options)
     write_report(report, report_tables(report, full=full), output_format.value, out, title="Analysis")
     verdict = judge(report, strict=strict, max_loss=max_loss)
     if verdict.exit_code:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from analyzers.analysis import AnalysisOptions, analyze, judge
+from analyzers.goodput import SloError, parse_slos
 from analyzers.readers.requests import RequestTiming, read_requests
+from analyzers.report.tables import report_tables
 from analyzers.requests import RequestFigures, measure_requests
 from analyzers.statistics import summarize
 
@@ -27,6 +30,36 @@ def test_59_one_token_has_no_tpot() -> None:
     assert figures.ttft.n == 2
 
 
+def test_59_goodput_counts_an_undefined_tpot_as_not_applicable() -> None:
+    path = DATA / "59-tpot-output-len-1" / "requests.jsonl"
+    for limits, met, counted, not_applicable in [
+        ("tpot=10", 1, 1, 1),
+        ("tpot=9.999", 0, 1, 1),
+        ("ttft=50", 2, 2, 0),
+        ("ttft=50, tpot=9", 0, 1, 1),
+        ("e2e=60", 1, 2, 0),
+    ]:
+        [figures] = analyze([path], AnalysisOptions(slos=parse_slos(limits))).requests
+        goodput = figures.goodput
+        assert goodput is not None
+        assert (goodput.met, goodput.counted, goodput.not_applicable) == (met, counted, not_applicable)
+
+
+def test_59_a_failed_request_meets_no_objective() -> None:
+    failed = RequestTiming(
+        "1", "measured", send_ns=0, first_ns=1, last_ns=2, output_tokens=3, error="timeout"
+    )
+    [figures] = measure_requests([failed], {"ttft": MS})
+    assert figures.goodput is not None
+    assert (figures.goodput.met, figures.goodput.counted, figures.goodput.not_applicable) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("text", ["", "itl=5", "tpot", "tpot=fast", "tpot=-1", "tpot=1,tpot=2"])
+def test_objectives_that_cannot_be_understood(text: str) -> None:
+    with pytest.raises(SloError):
+        parse_slos(text)
+
+
 def test_61_chunks_of_several_tokens() -> None:
     figures = measured("61-tpot-multi-token-chunks")
     assert figures.output_tokens == 7
@@ -34,6 +67,38 @@ def test_61_chunks_of_several_tokens() -> None:
     assert figures.tpot.mean == 15 * MS
     assert figures.step_time.mean == 30 * MS
     assert figures.tokens_per_step == 2.0
+
+
+def test_61_all_three_are_named_and_the_ambiguous_word_is_not() -> None:
+    report = analyze([DATA / "61-tpot-multi-token-chunks" / "requests.jsonl"])
+    text = " ".join(str(cell) for table in report_tables(report) for row in table.rows for cell in row)
+    for name in ("tpot", "step_time", "tokens_per_step"):
+        assert name in text
+    assert not re.search(r"\bITL\b", text, re.IGNORECASE)
+
+
+def test_61_a_chunk_without_tokens_is_no_output_event() -> None:
+    # Chat servers open with the role: the first token comes at 100 ms.
+    record = {
+        "id": 1,
+        "submit_ms": 0,
+        "chunks": [
+            {"t_ms": 40, "tokens": 0},
+            {"t_ms": 100, "tokens": 2},
+            {"t_ms": 115, "tokens": 0},
+            {"t_ms": 130, "tokens": 3},
+        ],
+    }
+    [figures] = measure_requests(read_requests(json.dumps(record).encode(), "requests.jsonl").timings)
+    assert (figures.ttft.mean, figures.step_time.n, figures.step_time.mean) == (100 * MS, 1, 30 * MS)
+    # 30 ms over the three tokens after the first chunk.
+    assert (figures.tpot.mean, figures.tokens_per_step) == (10 * MS, 3.0)
+
+
+def test_61_all_tokens_in_one_chunk_have_no_time_between_them() -> None:
+    record = {"id": 1, "submit_ms": 0, "chunks": [{"t_ms": 100, "tokens": 5}]}
+    [figures] = measure_requests(read_requests(json.dumps(record).encode(), "requests.jsonl").timings)
+    assert (figures.tpot.n, figures.tpot_undefined, figures.output_tokens) == (0, 1, 5)
 
 
 def test_63_both_means_by_name() -> None:
@@ -48,10 +113,62 @@ def test_64_tpot_with_and_without_the_first_token() -> None:
     assert figures.tpot_incl_first.mean == 19 * MS
 
 
+GUIDELLM = {
+    "request_id": "a",
+    "request_start_time": 1_750_000_000.25,
+    "time_to_first_token_ms": 100.0,
+    "inter_token_latency_ms": 10.0,
+    "time_per_output_token_ms": 19.0,
+    "output_tokens": 10,
+}
+
+
+@pytest.mark.parametrize(
+    "left_out", ["", "time_to_first_token_ms", "time_per_output_token_ms", "request_start_time"]
+)
+@pytest.mark.parametrize("is_report", [True, False])
+def test_64_guidellm_is_read_by_meaning(left_out: str, is_report: bool, tmp_path: Path) -> None:
+    record = {key: value for key, value in GUIDELLM.items() if key != left_out}
+    document = {"benchmarks": [{"requests": {"successful": [record], "errored": [], "incomplete": []}}]}
+    path = tmp_path / "guidellm.json"
+    path.write_text(json.dumps(document, indent=2) if is_report else json.dumps(record))
+    [figures] = analyze([path]).requests
+    # Its inter-token latency is our tpot; its time per output token counts the first one in.
+    assert (figures.tpot.mean, figures.tpot_incl_first.mean) == (10 * MS, 19 * MS)
+    assert (figures.ttft.mean, figures.e2e.mean) == (100 * MS, 190 * MS)
+
+
+def test_64_requests_that_guidellm_saw_fail_are_failed(tmp_path: Path) -> None:
+    requests = {
+        "successful": [],
+        "errored": [{"request_id": "b", "error": "timeout"}],
+        "incomplete": [GUIDELLM],
+    }
+    path = tmp_path / "guidellm.json"
+    path.write_text(json.dumps({"benchmarks": [{"requests": requests}]}))
+    report = analyze([path])
+    assert [(figures.failed, figures.requests, figures.tpot.n) for figures in report.requests] == [(2, 2, 0)]
+    assert judge(report).exit_code == 1
+
+
 def test_65_tokens_are_counted_as_ids_not_as_text() -> None:
     figures = measured("65-tokens-from-text")
     assert figures.output_tokens == 12
     assert figures.tpot.mean == 6 * MS
+    # 1 token where 12 were: reported, and in no other figure.
+    assert figures.mismatch_pct == pytest.approx(100 * 11 / 12)
+
+
+def test_65_chunks_counted_by_their_text_keep_their_times_only() -> None:
+    record = {
+        "id": 1,
+        "submit_ms": 0,
+        "output_token_ids": [1, 2, 3, 4, 5],
+        "chunks": [{"t_ms": 10, "tokens": 0}, {"t_ms": 20, "tokens": 1}, {"t_ms": 50, "tokens": 0}],
+    }
+    [figures] = measure_requests(read_requests(json.dumps(record).encode(), "requests.jsonl").timings)
+    assert (figures.output_tokens, figures.tpot.mean, figures.ttft.mean) == (5, 10 * MS, 10 * MS)
+    assert (figures.tokens_per_step, figures.mismatch_pct) == (None, 80.0)
 
 
 def test_70_warm_up_stands_apart() -> None:
@@ -92,6 +209,20 @@ def test_72_all_failed_is_a_failure_without_figures() -> None:
     assert figures.throughput_per_s is None
     assert any(finding.title == "failed=2 of 2 measured requests" for finding in report.findings)
     assert judge(report).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "failed"),
+    [
+        ({"id": 1, "error": "timeout"}, 1),
+        ({"id": 1, "success": False, "submit_ms": 0}, 1),
+        ({"id": 1, "error": "", "submit_ms": 0, "ttft_ms": 5}, 0),
+        ({"id": 1, "error": None, "submit_ms": 0, "ttft_ms": 5}, 0),
+    ],
+)
+def test_72_what_counts_as_failed(record: dict[str, object], failed: int) -> None:
+    [figures] = measure_requests(read_requests(json.dumps(record).encode(), "requests.jsonl").timings)
+    assert (figures.failed, figures.ttft.n) == (failed, 1 - failed)
 
 
 def test_73_percentiles_need_their_sample() -> None:

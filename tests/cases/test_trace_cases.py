@@ -228,6 +228,11 @@ def test_spans_that_cross_inside_a_third_are_noticed(tmp_path: Path) -> None:
 
 def test_36_of_equal_starts_the_longer_is_the_parent() -> None:
     assert [name for name, _, _ in spans_of(read("36-x-same-ts-child-first"))] == ["layer", "moe"]
+    figures = {entry.name: entry for entry in analyze([path_of("36-x-same-ts-child-first")]).span_names}
+    assert {name: (entry.depth, entry.self_ns) for name, entry in figures.items()} == {
+        "layer": (0, 13_000),
+        "moe": (1, 7_000),
+    }
 
 
 def test_38_file_order_is_not_time_order() -> None:
