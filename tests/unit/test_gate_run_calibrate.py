@@ -1,6 +1,7 @@
 """What a calibration says of runs whose noise is known."""
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -48,13 +49,17 @@ def test_noise_decides_how_small_a_change_is_caught_and_which_gate_is_advised() 
     quiet, loud = (calibrate(*normal(deviation), POLICY, trials=40) for deviation in (0.003, 0.06))
     for found in (quiet, loud):
         caught = [plan.detectable["tpot"] or 9 for plan in found.plans]
-        assert caught == sorted(caught, reverse=True)
+        # More runs catch smaller changes, within what forty trials resolve.
+        assert all(more <= fewer + 0.002 for fewer, more in pairwise(caught))
         assert all(change > 0.02 for change in caught)
         assert all(plan.false_alarms <= 0.05 < plan.false_alarms_at_most for plan in found.plans)
     assert (quiet.recommended_runs, quiet.recommended_max_regression) == (5, 0.02)
-    assert quiet.plans[0].detectable["tpot"] == pytest.approx(0.025, abs=0.003)
+    # Noise of 0.3 % over ten runs a side: the ratio's deviation is 0.3 % * sqrt(2 / 10) * 1.02, and 90 % of the trials
+    # are beyond 2 % from 2 % + 1.28 deviations on.
+    assert quiet.plans[0].detectable["tpot"] == pytest.approx(0.0218, abs=0.001)
     assert loud.recommended_runs == 20
-    assert loud.recommended_max_regression == pytest.approx(0.05, abs=0.02)
+    assert loud.recommended_max_regression is not None
+    assert 0.02 < loud.recommended_max_regression < 0.07
     assert advice(quiet) == "advice: --runs 5 --metric tpot=2%"
 
 
