@@ -234,11 +234,11 @@ def _blocking_distributions(spans: SpanTable) -> Iterator[Distribution]:
 def _request_distributions(requests: Sequence[RequestTiming]) -> Iterator[Distribution]:
     good = [timing for timing in requests if timing.error is None]
     parts = [parts for timing in good if (parts := tpot_parts(timing)) is not None]
-    if parts:
+    if len(parts) > 1:
         values = [duration / tokens for duration, tokens in parts]
         yield _distribution("tpot", "measured requests", "requests", values)
     gaps = [gap for timing in good for gap in step_gaps(timing)]
-    if gaps:
+    if len(gaps) > 1:
         yield _distribution("step_time", "measured requests", "requests", gaps)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from analyzers.callables import is_prefill
-from analyzers.findings.context import Measured, counted, listed
+from analyzers.findings.context import Measured, counted, listed, milliseconds
+from analyzers.findings.host import shared_cores
 from analyzers.pipeline import Pipeline
 from analyzers.report.model import Finding
 
@@ -37,7 +38,15 @@ def healthy(measured: Measured, findings: Sequence[Finding]) -> Iterable[Finding
             f"{counted(skew.rounds, f'{skew.scope} round')} on {counted(len(skew.ranks), 'rank')}"
         )
     evidence.append(counted(measured.report.records, "record"))
-    yield Finding("healthy", "info", f"healthy: {', '.join(clauses)}", f"measured: {listed(evidence)}")
+    measured_what = f"measured: {listed(evidence)}"
+    shared = shared_cores(measured.recording.manifest)
+    if shared and skew is not None and skew.runner_end_skew.p50:
+        # What is lost in the scatter of a busy host is not known to be absent.
+        apart = milliseconds(skew.runner_end_skew.p50)
+        measured_what += (
+            f"; {shared}, and end {apart} apart: a rank that is late by less than that does not show"
+        )
+    yield Finding("healthy", "info", f"healthy: {', '.join(clauses)}", measured_what)
 
 
 def _overlap(pipeline: Pipeline) -> str:
