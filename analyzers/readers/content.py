@@ -110,7 +110,7 @@ class Content:
             value, _ = self.value()
         except DamagedError:
             return False
-        return isinstance(value, dict) and "ph" in value
+        return isinstance(value, dict) and isinstance(value.get("ph"), str)
 
     def skip_to_candidate(self, candidate: re.Pattern[bytes]) -> bool:
         """Move behind the next match of a separator and white space; False when the content ends before it."""

@@ -358,7 +358,7 @@ class EventStream:
 
 
 def _is_event(record: dict[str, Any]) -> bool:
-    return "ph" in record
+    return isinstance(record.get("ph"), str)
 
 
 def _is_utf8(text: bytes) -> bool:
