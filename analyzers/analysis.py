@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,7 +20,7 @@ from analyzers.filters import EVERYTHING, Filters, apply_filters
 from analyzers.findings import Measured, find
 from analyzers.goodput import Slos
 from analyzers.lanes import measure_lanes
-from analyzers.lifecycle import Lifecycle, Step, check_lifecycles
+from analyzers.lifecycle import Lifecycle, check_lifecycles
 from analyzers.nesting import RowNesting
 from analyzers.pipeline import PipelineResult, check_preparation, measure_pipeline
 from analyzers.rank_map import map_ranks
@@ -44,6 +43,7 @@ from analyzers.series import measure_series
 from analyzers.skew import LATE_NS, measure_skew
 from analyzers.spans import ABSENT, Clock, Kind, Mask, Source, SpanTable
 from analyzers.statistics import Summary, exact_sum, summarize
+from analyzers.steps import Steps
 
 TRUNCATED_NAMES = "(names the runtime cut)"
 
@@ -120,7 +120,7 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         and recording.clocks.method != "not aligned"
         and (split := measure_step_time(result, spans, lifecycle, matching)) is not None
     ]
-    steady = {step.dispatch_id for result in pipelines for step in result.steady_steps} - {ABSENT}
+    steady = {key for result in pipelines for key in result.steady_steps.dispatch_id.tolist()} - {ABSENT}
     skew = [
         calibrate_skew(figures, recording.clocks)
         for figures in measure_skew(matching, late_ns=options.late_ns, steady_dispatches=steady or None)
@@ -150,7 +150,7 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         ),
         steps=_step_figures(lifecycle, pipelines) + _blocking_figures(spans),
         pipelines=[result.figures for result in pipelines if result.figures.has_figures],
-        step_time=[result.figures for result in step_times],
+        step_time=step_times,
         skew=skew,
         clocks=recording.clocks,
         rank_starts=calibrate_starts(measure_rank_starts(spans), recording.file_clocks),
@@ -167,7 +167,7 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
             skew,
         ),
     )
-    measured = Measured(report, recording, lifecycle, matching, pipelines, step_times)
+    measured = Measured(report, recording, lifecycle, matching, pipelines)
     return msgspec.structs.replace(report, findings=find(measured))
 
 
@@ -204,7 +204,7 @@ def _completed(recording: Recording, lifecycle: Lifecycle) -> set[int]:
     """Dispatches that every rank is known to have done; in a run that failed, a wait may have ended in the failure."""
     if recording.manifest is not None and recording.manifest.status != "complete":
         return set()
-    return {step.dispatch_id for step in lifecycle.steps} - {ABSENT}
+    return set(lifecycle.steps.dispatch_id.tolist()) - {ABSENT}
 
 
 def _lost(recording: Recording, without_record: list[LostRun]) -> int:
@@ -244,24 +244,22 @@ def _run_summary(recording: Recording) -> RunSummary | None:
 def _step_figures(lifecycle: Lifecycle, pipelines: list[PipelineResult]) -> list[StepFigures]:
     """Submit-to-completion of every callable; the steady steps of a decode callable first."""
     steady = {result.figures.callable: result.steady_steps for result in pipelines}
-    by_callable: dict[str, list[Step]] = {}
-    for step in lifecycle.steps:
-        by_callable.setdefault(step.callable, []).append(step)
+    by_callable = {name: lifecycle.of(name) for name in lifecycle.steps.callables}
     figures = []
     for name, steps in sorted(by_callable.items(), key=lambda entry: (is_prefill(entry[0]), -len(entry[1]))):
-        scopes: list[tuple[Scope, list[Step]]] = [("steady", steady.get(name, [])), ("all", steps)]
+        scopes: list[tuple[Scope, Steps | None]] = [("steady", steady.get(name)), ("all", steps)]
         for scope, chosen in scopes:
-            if chosen:
+            if chosen is not None and len(chosen):
                 figures.append(
                     StepFigures(
                         callable=name,
                         source="submit_to_completion",
                         span=f"{name}{SUBMIT} to {name}{WAIT}",
                         scope=scope,
-                        latency=summarize([step.submit_to_completion_ns for step in chosen]),
-                        submit=summarize([step.submit.interval.duration_ns for step in chosen]),
-                        wait=summarize([step.wait.interval.duration_ns for step in chosen]),
-                        paired_by=dict(Counter(step.paired_by for step in chosen)),
+                        latency=summarize(chosen.submit_to_completion_ns),
+                        submit=summarize(chosen.submit_end_ns - chosen.start_ns),
+                        wait=summarize(chosen.end_ns - chosen.wait_start_ns),
+                        paired_by=chosen.paired_by_counts,
                     )
                 )
     return figures

@@ -7,20 +7,22 @@ up to the wall time exactly. What a step did before that, behind the step ahead 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
+import numpy as np
 
 from analyzers.callables import SUBMIT, is_prefill
-from analyzers.lifecycle import Lifecycle, Step
-from analyzers.pipeline import PREPARE_SPAN, RECLAIM_SPAN, PipelineResult, by_step, prefill_intervals
-from analyzers.rounds import Interval, RankRun, Round, RoundMatching
-from analyzers.spans import ABSENT, Clock, Source, SpanTable
+from analyzers.lifecycle import Lifecycle
+from analyzers.pipeline import PipelineResult, prefills
+from analyzers.rounds import RankRun, Round, RoundMatching
+from analyzers.spans import ABSENT, Clock, Int64s, Mask, Source, SpanTable
 from analyzers.statistics import Summary, summarize
+from analyzers.step_spans import PREPARE_SPAN, PROCESS_SPAN, RECLAIM_SPAN, SCHEDULE_SPAN, StepSpans
+from analyzers.steps import Steps
 
 StepPhase = Literal[
     "schedule", "prepare", "submit", "queue", "bind", "runner", "validate", "wait", "reclaim", "remainder"
@@ -29,9 +31,6 @@ PublishedBy = Literal["process_step_output", "reclaim_decode", "worker_wait", "l
 LeftOutReason = Literal["no rank records", "prefill between", "published out of order"]
 
 PHASE_ORDER: tuple[StepPhase, ...] = get_args(StepPhase)
-
-SCHEDULE_SPAN = "scheduler.schedule"
-_PROCESS_SPAN = "scheduler.process_step_output"
 
 
 class PhaseTime(msgspec.Struct, frozen=True):
@@ -58,183 +57,198 @@ class StepTime(msgspec.Struct, frozen=True):
     left_out: dict[LeftOutReason, int]
 
 
-@dataclass(frozen=True, slots=True)
-class StepBreakdown:
-    """One step: its own time, and each phase's part of it. `phases` sums to `window.duration_ns` exactly."""
+class Segment(NamedTuple):
+    """One phase of several steps: [start, end) of each in ns, where the step has it."""
 
-    step: Step | None
-    """None where no serving trace tells of it."""
-    last_run: RankRun | None
-    """The run that the completion waited for: the one that ended last."""
-    window: Interval
-    phases: Mapping[StepPhase, int]
-    hidden: Mapping[StepPhase, int]
+    phase: StepPhase
+    start_ns: Int64s
+    end_ns: Int64s
+    present: Mask
 
 
 @dataclass(frozen=True)
-class StepTimeResult:
-    """The figures, and the steps they are made of."""
+class Breakdown:
+    """Several steps in columns: their own time, and each phase's part of it, in ns.
 
-    figures: StepTime
-    steps: list[StepBreakdown]
+    What is charged adds up to `wall_ns` exactly, step by step; what is hidden lies before it.
+    """
 
-
-Segment = tuple[StepPhase, int, int]
-"""A phase and its [start, end) in ns."""
+    wall_ns: Int64s
+    charged: dict[StepPhase, Int64s]
+    hidden: dict[StepPhase, Int64s]
 
 
 def measure_step_time(
     pipeline: PipelineResult, spans: SpanTable, lifecycle: Lifecycle, matching: RoundMatching
-) -> StepTimeResult | None:
+) -> StepTime | None:
     """Split the time of every step of a decode callable that follows another one directly; None when there is none.
 
     The figures cover the steady steps where there are any, else all.
     """
     callable_name = pipeline.figures.callable
-    rounds = [item for item in matching.rounds if item.callable == callable_name]
-    serving = _Serving(callable_name, spans, lifecycle)
-    if serving.steps:
-        is_steady = {id(step) for step in pipeline.steady_steps}
-        breakdowns, left_out = serving.split(rounds)
-        chosen = [item for item in breakdowns if id(item.step) in is_steady]
-        published_by, ranks_known = serving.published_by, serving.on_host_clock and bool(rounds)
-    else:
-        breakdowns, left_out = _split_rounds(callable_name, matching)
-        chosen, published_by, ranks_known = [], "last rank", True
-    if not breakdowns:
+    if len(lifecycle.of(callable_name)):
+        rounds = [item for item in matching.rounds if item.callable == callable_name]
+        return _Serving(callable_name, spans, lifecycle).measure(rounds, pipeline.steady_steps)
+    windows, runs, left_out = _windows_of_rounds(callable_name, matching)
+    if not runs:
         return None
-    scope: Literal["all", "steady"] = "steady" if chosen else "all"
-    chosen = chosen or breakdowns
-    figures = StepTime(
-        callable=callable_name,
-        scope=scope,
-        published_by=published_by,
-        ranks_known=ranks_known,
-        wall=summarize([item.window.duration_ns for item in chosen]),
-        phases=_phase_times(chosen),
-        left_out=dict(left_out),
-    )
-    return StepTimeResult(figures, chosen)
+    edges = np.array(windows, dtype=np.int64)
+    breakdown = split_windows(edges[:, 0], edges[:, 1], _run_segments(runs))
+    return _step_time(callable_name, "all", "last rank", breakdown, left_out, ranks_known=True)
 
 
-def split_window(
-    window: Interval, segments: Sequence[Segment]
-) -> tuple[dict[StepPhase, int], dict[StepPhase, int]]:
-    """Charge `window` to the phases of one step, and say how much of each lies before it.
+def split_windows(starts_ns: Int64s, ends_ns: Int64s, segments: Sequence[Segment]) -> Breakdown:
+    """Charge each window [start, end) to the phases of its step, and say how much of each lies before it.
 
     `segments` follow each other in time. Where they overlap all the same (two clocks read a little apart, a wait that
     returns before the last rank's record ends), the earlier phase keeps the time. What no segment covers is remainder.
+    A phase that a step does not have takes no time of it, which keeps the means additive; one that no step has is left
+    out.
     """
-    charged: dict[StepPhase, int] = {}
-    hidden: dict[StepPhase, int] = {}
-    reached = min((begins for _, begins, _ in segments), default=window.start_ns)
-    for phase, begins, ends in segments:
-        start_ns = max(begins, reached)
-        reached = max(start_ns, min(ends, window.end_ns))
-        before = max(0, min(reached, window.start_ns) - start_ns)
-        inside = max(0, min(reached, window.end_ns) - max(start_ns, window.start_ns))
-        hidden[phase] = hidden.get(phase, 0) + before
-        charged[phase] = charged.get(phase, 0) + inside
-    charged["remainder"] = window.duration_ns - sum(charged.values())
-    return charged, hidden
+    never = np.iinfo(np.int64).max
+    reached = np.full(len(starts_ns), never)
+    for segment in segments:
+        reached = np.minimum(reached, np.where(segment.present, segment.start_ns, never))
+    reached = np.where(reached == never, starts_ns, reached)
+    nothing = np.zeros(len(starts_ns), dtype=np.int64)
+    remainder = ends_ns - starts_ns
+    charged: dict[StepPhase, Int64s] = {}
+    hidden: dict[StepPhase, Int64s] = {}
+    for phase, begins, ends, present in segments:
+        if not present.any():
+            continue
+        start = np.maximum(begins, reached)
+        end = np.maximum(start, np.minimum(ends, ends_ns))
+        reached = np.where(present, end, reached)
+        before = np.where(present, np.maximum(np.minimum(end, starts_ns) - start, 0), 0)
+        inside = np.where(present, np.maximum(np.minimum(end, ends_ns) - np.maximum(start, starts_ns), 0), 0)
+        hidden[phase] = hidden.get(phase, nothing) + before
+        charged[phase] = charged.get(phase, nothing) + inside
+        remainder = remainder - inside
+    return Breakdown(ends_ns - starts_ns, {**charged, "remainder": remainder}, hidden)
 
 
 class _Serving:
     """The steps of one callable as the serving trace shows them."""
 
     def __init__(self, callable_name: str, spans: SpanTable, lifecycle: Lifecycle) -> None:
-        self.steps = lifecycle.of(callable_name)
-        self.on_host_clock = _on_host_clock(callable_name, spans)
-        self._neighbours = lifecycle.neighbours(callable_name)
-        self._prefills = prefill_intervals(spans, lifecycle)
-        self._schedule = intervals(spans, SCHEDULE_SPAN)
-        self._prepare = intervals(spans, PREPARE_SPAN)
-        processed = {key: item.end_ns for key, item in intervals(spans, _PROCESS_SPAN).items()}
-        reclaimed = {key: item.end_ns for key, item in intervals(spans, RECLAIM_SPAN).items()}
-        self.published_by: PublishedBy = "worker_wait"
-        self._published: dict[int, int] = {id(step): step.interval.end_ns for step in self.steps}
-        sources: list[tuple[PublishedBy, dict[tuple[Hashable, int], int]]] = [
-            ("process_step_output", processed),
-            ("reclaim_decode", reclaimed),
+        self._callable = callable_name
+        self._spans = spans
+        self._before, self._following = lifecycle.neighbours(callable_name)
+        self._prefills = prefills(spans, lifecycle)
+        self._on_host_clock = _on_host_clock(callable_name, spans)
+        self._published_by, self._publication = _publication(spans, lifecycle.of(callable_name))
+
+    def measure(self, rounds: Sequence[Round], steady: Steps) -> StepTime | None:
+        """The figures of every step that follows another one directly."""
+        joined = self._on_host_clock and bool(rounds)
+        starts, ends = self._published(self._before), self._published(self._following)
+        runs = _last_runs(self._following, rounds) if joined else [None] * len(starts)
+        has_run = np.array([run is not None for run in runs], dtype=np.bool_)
+        backwards = ends < starts
+        prefilled = ~backwards & self._prefills.overlap(starts, ends)
+        unknown = ~backwards & ~prefilled & ~has_run & joined
+        good = ~(backwards | prefilled | unknown)
+        is_steady = good & np.isin(self._following.submit, steady.submit)
+        scope: Literal["all", "steady"] = "steady" if is_steady.any() else "all"
+        chosen = np.flatnonzero(is_steady if scope == "steady" else good)
+        if not len(chosen):
+            return None
+        steps, runs = self._following.select(chosen), [runs[index] for index in chosen.tolist()]
+        breakdown = split_windows(starts[chosen], ends[chosen], self._segments(steps, runs, ends[chosen]))
+        reasons: dict[LeftOutReason, Mask] = {
+            "published out of order": backwards,
+            "prefill between": prefilled,
+            "no rank records": unknown,
+        }
+        left_out = {reason: int(rows.sum()) for reason, rows in reasons.items() if rows.any()}
+        return _step_time(self._callable, scope, self._published_by, breakdown, left_out, ranks_known=joined)
+
+    def _published(self, steps: Steps) -> Int64s:
+        """When each of `steps` was published, in ns."""
+        if self._publication is None:
+            return steps.end_ns
+        return self._publication.end_ns[self._publication.of(steps)]
+
+    def _segments(self, steps: Steps, runs: Sequence[RankRun | None], published_ns: Int64s) -> list[Segment]:
+        always = np.ones(len(steps), dtype=np.bool_)
+        segments = [
+            self._of_step("schedule", SCHEDULE_SPAN, steps),
+            self._of_step("prepare", PREPARE_SPAN, steps),
+            Segment("submit", steps.start_ns, steps.submit_end_ns, always),
         ]
-        for source, ends in sources:
-            if self.steps and all(step_key(step) in ends for step in self.steps):
-                self.published_by = source
-                self._published = {id(step): ends[step_key(step)] for step in self.steps}
-                break
-
-    def split(self, rounds: Sequence[Round]) -> tuple[list[StepBreakdown], Counter[LeftOutReason]]:
-        """Every step that follows another one directly, and how many could not be split."""
-        left_out: Counter[LeftOutReason] = Counter()
-        by_dispatch = {run.dispatch_id: item for item in rounds for run in item.runs.values()}
-        by_dispatch.pop(ABSENT, None)
-        joined = self.on_host_clock and bool(rounds)
-        breakdowns = []
-        for previous, step in self._neighbours:
-            window = Interval(self._published[id(previous)], self._published[id(step)])
-            item = by_dispatch.get(step.dispatch_id) if joined else None
-            if window.duration_ns < 0:
-                left_out["published out of order"] += 1
-            elif any(window.overlaps(prefill) for prefill in self._prefills):
-                left_out["prefill between"] += 1
-            elif joined and (item is None or not item.complete):
-                left_out["no rank records"] += 1
-            else:
-                last_run = _last_to_complete(item) if item is not None else None
-                charged, before = split_window(window, self._segments(step, last_run))
-                hidden = {phase: time_ns for phase, time_ns in before.items() if time_ns}
-                breakdowns.append(StepBreakdown(step, last_run, window, charged, hidden))
-        return breakdowns, left_out
-
-    def _segments(self, step: Step, run: RankRun | None) -> list[Segment]:
-        segments: list[Segment] = []
-        scheduled, prepared = self._schedule.get(step_key(step)), self._prepare.get(step_key(step))
-        if scheduled is not None:
-            segments.append(("schedule", scheduled.start_ns, scheduled.end_ns))
-        if prepared is not None:
-            segments.append(("prepare", prepared.start_ns, prepared.end_ns))
-        submit, returned_ns = step.submit.interval, step.interval.end_ns
-        segments.append(("submit", submit.start_ns, submit.end_ns))
-        completed_ns = submit.end_ns
-        if run is not None:
-            segments.append(("queue", submit.end_ns, run.root.start_ns))
-            segments += _run_segments(run)
-            completed_ns = _completed_ns(run)
-        segments.append(("wait", completed_ns, returned_ns))
-        segments.append(("reclaim", returned_ns, self._published[id(step)]))
+        bind, *others = _run_segments(runs)
+        segments += [Segment("queue", steps.submit_end_ns, bind.start_ns, bind.present), bind, *others]
+        completed = np.where(bind.present, others[-1].end_ns, steps.submit_end_ns)
+        segments.append(Segment("wait", completed, steps.end_ns, always))
+        segments.append(Segment("reclaim", steps.end_ns, published_ns, always))
         return segments
 
+    def _of_step(self, phase: StepPhase, suffix: str, steps: Steps) -> Segment:
+        found = StepSpans(self._spans, suffix)
+        positions = found.of(steps)
+        if not len(found):
+            return Segment(phase, steps.start_ns, steps.start_ns, positions != ABSENT)
+        return Segment(phase, found.start_ns[positions], found.end_ns[positions], positions != ABSENT)
 
-def _split_rounds(
+
+def _publication(spans: SpanTable, steps: Steps) -> tuple[PublishedBy, StepSpans | None]:
+    """What ends a step, and its spans where they are not the waits themselves."""
+    sources: list[tuple[PublishedBy, str]] = [
+        ("process_step_output", PROCESS_SPAN),
+        ("reclaim_decode", RECLAIM_SPAN),
+    ]
+    for published_by, suffix in sources:
+        found = StepSpans(spans, suffix)
+        if bool((found.of(steps) != ABSENT).all()):
+            return published_by, found
+    return "worker_wait", None
+
+
+def _last_runs(steps: Steps, rounds: Iterable[Round]) -> list[RankRun | None]:
+    """The run that each step's completion waited for; None where not every rank has a record of it."""
+    by_dispatch = {run.dispatch_id: item for item in rounds for run in item.runs.values()}
+    by_dispatch.pop(ABSENT, None)
+    last = {key: _last_to_complete(item) for key, item in by_dispatch.items() if item.complete}
+    return [last.get(dispatch_id) for dispatch_id in steps.dispatch_id.tolist()]
+
+
+def _windows_of_rounds(
     callable_name: str, matching: RoundMatching
-) -> tuple[list[StepBreakdown], Counter[LeftOutReason]]:
+) -> tuple[list[tuple[int, int]], list[RankRun], dict[LeftOutReason, int]]:
     """Rounds alone: a step is published when its last rank completes, and what lies before its run is remainder."""
-    left_out: Counter[LeftOutReason] = Counter()
-    breakdowns = []
+    windows: list[tuple[int, int]] = []
+    runs = []
+    left_out: dict[LeftOutReason, int] = {}
     for before, item in pairwise(matching.rounds):
         if item.callable != callable_name or before.callable != callable_name:
             continue
         if not (before.complete and item.complete):
-            left_out["no rank records"] += 1
+            left_out["no rank records"] = left_out.get("no rank records", 0) + 1
             continue
         run = _last_to_complete(item)
-        window = Interval(_completed_ns(_last_to_complete(before)), _completed_ns(run))
-        if window.duration_ns < 0:
-            left_out["published out of order"] += 1
+        start, end = _completed_ns(_last_to_complete(before)), _completed_ns(run)
+        if end < start:
+            left_out["published out of order"] = left_out.get("published out of order", 0) + 1
             continue
-        charged, hidden = split_window(window, _run_segments(run))
-        breakdowns.append(StepBreakdown(None, run, window, charged, hidden))
-    return breakdowns, left_out
+        windows.append((start, end))
+        runs.append(run)
+    return windows, runs, left_out
 
 
-def _run_segments(run: RankRun) -> list[Segment]:
+def _run_segments(runs: Sequence[RankRun | None]) -> list[Segment]:
     """The phases of a run; bind lasts until the runner starts, the wait for the other ranks included."""
-    runner = run.phases.get("runner_run", run.root)
+    present = np.array([run is not None for run in runs], dtype=np.bool_)
+    edges = np.array([(0, 0, 0, 0) if run is None else _edges_ns(run) for run in runs], dtype=np.int64)
+    phases: tuple[StepPhase, ...] = ("bind", "runner", "validate")
     return [
-        ("bind", run.root.start_ns, runner.start_ns),
-        ("runner", runner.start_ns, runner.end_ns),
-        ("validate", runner.end_ns, _completed_ns(run)),
+        Segment(phase, edges[:, number], edges[:, number + 1], present) for number, phase in enumerate(phases)
     ]
+
+
+def _edges_ns(run: RankRun) -> tuple[int, int, int, int]:
+    runner = run.phases.get("runner_run", run.root)
+    return run.root.start_ns, runner.start_ns, runner.end_ns, _completed_ns(run)
 
 
 def _completed_ns(run: RankRun) -> int:
@@ -247,18 +261,33 @@ def _last_to_complete(item: Round) -> RankRun:
     return max(item.runs.values(), key=lambda run: (_completed_ns(run), -run.rank))
 
 
-def _phase_times(breakdowns: Sequence[StepBreakdown]) -> list[PhaseTime]:
-    """Every phase that any step has; one that a step lacks took no time of it, which keeps the means additive."""
-    present = {phase for item in breakdowns for phase in item.phases}
-    return [
-        PhaseTime(
-            phase=phase,
-            charged=summarize([item.phases.get(phase, 0) for item in breakdowns]),
-            hidden=summarize([item.hidden.get(phase, 0) for item in breakdowns]),
-        )
-        for phase in PHASE_ORDER
-        if phase in present
-    ]
+def _step_time(
+    callable_name: str,
+    scope: Literal["all", "steady"],
+    published_by: PublishedBy,
+    breakdown: Breakdown,
+    left_out: dict[LeftOutReason, int],
+    *,
+    ranks_known: bool,
+) -> StepTime:
+    nothing = np.zeros(len(breakdown.wall_ns), dtype=np.int64)
+    return StepTime(
+        callable=callable_name,
+        scope=scope,
+        published_by=published_by,
+        ranks_known=ranks_known,
+        wall=summarize(breakdown.wall_ns),
+        phases=[
+            PhaseTime(
+                phase=phase,
+                charged=summarize(breakdown.charged[phase]),
+                hidden=summarize(breakdown.hidden.get(phase, nothing)),
+            )
+            for phase in PHASE_ORDER
+            if phase in breakdown.charged
+        ],
+        left_out=left_out,
+    )
 
 
 def _on_host_clock(callable_name: str, spans: SpanTable) -> bool:
@@ -267,18 +296,7 @@ def _on_host_clock(callable_name: str, spans: SpanTable) -> bool:
     return bool((spans.clock[rows] == Clock.HOST).all())
 
 
-def intervals(spans: SpanTable, suffix: str) -> dict[tuple[Hashable, int], Interval]:
-    """(process, step id) -> the outermost span of the step whose name ends in `suffix`."""
-    starts, ends = spans.start_ns, spans.end_ns
-    return {key: Interval(int(starts[row]), int(ends[row])) for key, row in by_step(spans, suffix).items()}
-
-
-def step_key(step: Step) -> tuple[Hashable, int]:
-    """The step as `intervals` names it."""
-    return step.submit.process, step.step_id
-
-
 def decode_callables(lifecycle: Lifecycle, matching: RoundMatching) -> list[str]:
     """Every callable with steps or rounds that is no prefill, those of the serving trace first."""
-    names = [step.callable for step in lifecycle.steps] + [item.callable for item in matching.rounds]
+    names = [*lifecycle.steps.callables, *(item.callable for item in matching.rounds)]
     return [name for name in dict.fromkeys(names) if not is_prefill(name)]

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import functools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from analyzers.callables import SUBMIT, WAIT, callable_of
-from analyzers.rounds import Interval
-from analyzers.spans import ABSENT, Kind, Lane, Mask, Source, SpanTable, concatenate
+from analyzers.grouping import Rows
+from analyzers.intervals import Interval
+from analyzers.lane import Lane, Process
+from analyzers.spans import ABSENT, Codes, Int64s, Kind, Mask, Source, SpanTable, concatenate
 
 _DISPATCH_SPAN = ".dispatch_decode"
 _RECLAIM_SPAN = ".reclaim_decode"
+_UNFINISHED_NS = -1000
+"""dur -1: the span had not ended when the trace was written, as if it were not there yet."""
+
+_LOOK_BACK = 4
+"""How many spans before an endpoint may be the innermost around it: spans of one lane nest."""
 
 
 class SpanReference(msgspec.Struct, frozen=True):
@@ -39,27 +48,14 @@ class Endpoint:
     lane: Lane
     interval: Interval
     dispatch_id: int
-    step_id: int
-    enclosing_step_id: int
-    """The step_id of the dispatch_decode / reclaim_decode span around it on its lane."""
+    any_step_id: int
+    """Its own step_id, else the one of the dispatch_decode / reclaim_decode span around it on its lane."""
     slot: int
-    failed: bool = False
-    """Whether the trace says that the dispatch failed: its wait ended with an error."""
 
     @property
-    def process(self) -> tuple[str, int | str | None]:
+    def process(self) -> Process:
         """The process that recorded it."""
         return self.lane.process
-
-    @property
-    def any_step_id(self) -> int:
-        """Its own step_id, else the one of the span around it."""
-        return self.step_id if self.step_id != ABSENT else self.enclosing_step_id
-
-    @property
-    def has_explicit_id(self) -> bool:
-        """Whether the span itself carries an id."""
-        return self.dispatch_id != ABSENT or self.step_id != ABSENT
 
     @property
     def label(self) -> str:
@@ -82,40 +78,95 @@ class Endpoint:
         )
 
 
-def find_endpoints(*tables: SpanTable) -> list[Endpoint]:
-    """Every submit and wait of the serving traces, by start time."""
-    parts = [table.select(_is_endpoint(table) | _encloses(table)) for table in tables]
-    spans = concatenate(parts)
-    rows = np.flatnonzero(_is_endpoint(spans))
-    enclosing = _EnclosingSteps(spans)
-    starts, lengths = spans.start_ns[rows], spans.duration_ns[rows]
-    columns = (
-        rows.tolist(),
-        spans.name[rows].tolist(),
-        spans.lane[rows].tolist(),
-        starts.tolist(),
-        (starts + lengths).tolist(),
-        spans.dispatch_id[rows].tolist(),
-        spans.step_id[rows].tolist(),
-        spans.slot[rows].tolist(),
-        spans.failed[rows].tolist(),
-    )
-    callables = [callable_of(name) or "" for name in spans.names]
-    endpoints = [
-        Endpoint(
-            role="submit" if spans.names[name].endswith(SUBMIT) else "wait",
-            callable=callables[name],
-            lane=spans.lanes[lane],
-            interval=Interval(start, end),
-            dispatch_id=dispatch_id,
-            step_id=step_id,
-            enclosing_step_id=enclosing.step_around(row),
-            slot=slot,
-            failed=bool(failed),
+@dataclass(frozen=True)
+class Endpoints:
+    """Submits and waits in columns of equal length, by start time; a row is made an `Endpoint` where it is named."""
+
+    callables: tuple[str, ...]
+    lanes: tuple[Lane, ...]
+    processes: tuple[Process, ...]
+
+    is_wait: Mask
+    callable: Codes
+    lane: Codes
+    process: Codes
+    start_ns: Int64s
+    end_ns: Int64s
+    dispatch_id: Int64s
+    step_id: Int64s
+    any_step_id: Int64s
+    """`Endpoint.any_step_id`."""
+    slot: Int64s
+    failed: Mask
+    """Whether the trace says that the dispatch failed: its wait ended with an error."""
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def __getitem__(self, row: int | np.intp) -> Endpoint:
+        return Endpoint(
+            role="wait" if self.is_wait[row] else "submit",
+            callable=self.callables[int(self.callable[row])],
+            lane=self.lanes[int(self.lane[row])],
+            interval=Interval(int(self.start_ns[row]), int(self.end_ns[row])),
+            dispatch_id=int(self.dispatch_id[row]),
+            any_step_id=int(self.any_step_id[row]),
+            slot=int(self.slot[row]),
         )
-        for row, name, lane, start, end, dispatch_id, step_id, slot, failed in zip(*columns, strict=True)
-    ]
-    return sorted(endpoints, key=lambda item: (item.interval, item.role, item.dispatch_id, item.step_id))
+
+    @functools.cached_property
+    def has_explicit_id(self) -> Mask:
+        """Whether the span itself carries an id."""
+        explicit: Mask = (self.dispatch_id != ABSENT) | (self.step_id != ABSENT)
+        return explicit
+
+    @functools.cached_property
+    def group(self) -> Int64s:
+        """A number for the process and callable within which ids are unique."""
+        return self.process.astype(np.int64) * len(self.callables) + self.callable
+
+    def select(self, rows: Rows) -> Endpoints:
+        """The rows of an index list, in that order."""
+        columns = {
+            field.name: getattr(self, field.name)[rows]
+            for field in dataclasses.fields(self)
+            if field.name not in ("callables", "lanes", "processes")
+        }
+        return dataclasses.replace(self, **columns)
+
+
+def find_endpoints(*tables: SpanTable) -> Endpoints:
+    """Every submit and wait of the serving traces that had ended, by start time."""
+    spans = concatenate(table.select(_is_endpoint(table) | _encloses(table)) for table in tables)
+    rows = np.flatnonzero(_is_endpoint(spans) & (spans.duration_ns != _UNFINISHED_NS))
+    callables: dict[str, int] = {}
+    callable_codes = [callables.setdefault(callable_of(name) or "", len(callables)) for name in spans.names]
+    processes: dict[Process, int] = {}
+    process_codes = [processes.setdefault(lane.process, len(processes)) for lane in spans.lanes]
+    step_id = spans.step_id[rows]
+    found = Endpoints(
+        callables=tuple(callables),
+        lanes=spans.lanes,
+        processes=tuple(processes),
+        is_wait=_of_code([name.endswith(WAIT) for name in spans.names], spans.name[rows], np.bool_),
+        callable=_of_code(callable_codes, spans.name[rows], np.int32),
+        lane=spans.lane[rows],
+        process=_of_code(process_codes, spans.lane[rows], np.int32),
+        start_ns=spans.start_ns[rows],
+        end_ns=spans.end_ns[rows],
+        dispatch_id=spans.dispatch_id[rows],
+        step_id=step_id,
+        any_step_id=np.where(step_id != ABSENT, step_id, _steps_around(spans, rows)),
+        slot=spans.slot[rows],
+        failed=spans.failed[rows] != 0,
+    )
+    keys = (found.step_id, found.dispatch_id, found.is_wait, found.end_ns, found.start_ns)
+    return found.select(np.lexsort(keys))
+
+
+def _of_code(values: list[Any], codes: Codes, dtype: type[np.generic]) -> npt.NDArray[Any]:
+    """The value of each code; there are no codes where there are no values."""
+    return np.array(values, dtype=dtype)[codes] if values else np.empty(0, dtype=dtype)
 
 
 def _is_endpoint(spans: SpanTable) -> Mask:
@@ -130,43 +181,27 @@ def _encloses(spans: SpanTable) -> Mask:
     return named & with_step
 
 
-class _EnclosingSteps:
-    """Looks up the innermost dispatch_decode / reclaim_decode span with a step_id around a row."""
-
-    def __init__(self, spans: SpanTable) -> None:
-        self._spans = spans
-        self._by_lane: dict[int, list[tuple[int, int, int]]] = {}
-        for row in np.flatnonzero(_encloses(spans)).tolist():
-            start = int(spans.start_ns[row])
-            entry = (start, start + int(spans.duration_ns[row]), int(spans.step_id[row]))
-            self._by_lane.setdefault(int(spans.lane[row]), []).append(entry)
-        for entries in self._by_lane.values():
-            entries.sort()
-        self._starts = {
-            lane: np.array([entry[0] for entry in entries], dtype=np.int64)
-            for lane, entries in self._by_lane.items()
-        }
-
-    def step_around(self, row: int) -> int:
-        lane = int(self._spans.lane[row])
-        if lane not in self._by_lane:
-            return ABSENT
-        start = int(self._spans.start_ns[row])
-        end = start + int(self._spans.duration_ns[row])
-        # Spans of one lane nest, so the innermost one around is among the last that started before.
-        last = int(np.searchsorted(self._starts[lane], start, side="right"))
-        for entry_start, entry_end, step_id in reversed(self._by_lane[lane][max(0, last - 4) : last]):
-            if entry_start <= start and end <= entry_end:
-                return step_id
-        return ABSENT
-
-
-def by_process_and_callable(endpoints: Sequence[Endpoint]) -> dict[tuple[object, str], list[Endpoint]]:
-    """Endpoints grouped by the process and callable within which ids are unique."""
-    groups: dict[tuple[object, str], list[Endpoint]] = {}
-    for endpoint in endpoints:
-        groups.setdefault((endpoint.process, endpoint.callable), []).append(endpoint)
-    return groups
+def _steps_around(spans: SpanTable, rows: Rows) -> Int64s:
+    """The step id of the innermost dispatch_decode / reclaim_decode span around each of `rows` on its lane."""
+    around = np.flatnonzero(_encloses(spans))
+    order = np.lexsort(
+        (spans.step_id[around], spans.end_ns[around], spans.start_ns[around], spans.lane[around])
+    )
+    around = around[order]
+    both = np.concatenate([around, rows])
+    is_row = np.arange(len(both)) >= len(around)
+    # By lane and start, `rows` after the spans that start with them: so many spans started no later than each.
+    order = np.lexsort((is_row, spans.start_ns[both], spans.lane[both]))
+    started = np.empty(len(both), dtype=np.intp)
+    started[order] = np.cumsum(~is_row[order])
+    started = started[len(around) :]
+    found = np.full(len(rows), ABSENT, dtype=np.int64)
+    for back in range(1, _LOOK_BACK + 1):
+        asked = np.flatnonzero((started >= back) & (found == ABSENT))
+        span, row = around[started[asked] - back], rows[asked]
+        encloses = (spans.lane[span] == spans.lane[row]) & (spans.end_ns[row] <= spans.end_ns[span])
+        found[asked[encloses]] = spans.step_id[span[encloses]]
+    return found
 
 
 def _or_none(value: int) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -12,20 +12,18 @@ import numpy as np
 
 from analyzers.callables import RUN, callable_of, is_prefill
 from analyzers.endpoints import SpanReference
-from analyzers.lifecycle import Fault, Lifecycle, Step
-from analyzers.readers.strace import family
-from analyzers.rounds import Interval, RankRun, RoundMatching
+from analyzers.flights import scheduler_flights
+from analyzers.intervals import Interval, IntervalSet, most_open
+from analyzers.lifecycle import Fault, Lifecycle
+from analyzers.rounds import RankRun, RoundMatching
 from analyzers.rounds import Round as RankRound
-from analyzers.spans import ABSENT, Source, SpanTable
+from analyzers.spans import ABSENT, Mask, Source, SpanTable
 from analyzers.statistics import Summary, summarize
+from analyzers.step_spans import PREPARE_SPAN, RECLAIM_SPAN, StepSpans
+from analyzers.steps import Steps
 
 NEARLY_ALL = 0.9
 """The share of steps that counts as "nearly all"."""
-
-PREPARE_SPAN = ".prepare_decode"
-RECLAIM_SPAN = "WorkerProcess.reclaim_decode"
-_NODE_SUBMIT = ".submit"
-_NODE_COMPLETE = ".complete"
 
 PipelineState = Literal["in flight", "partly overlapped", "collapsed", "depth one", "unavailable"]
 
@@ -127,7 +125,7 @@ class PipelineResult:
     """The figures, and the steps they call steady."""
 
     figures: Pipeline
-    steady_steps: list[Step]
+    steady_steps: Steps
 
 
 def measure_pipeline(
@@ -144,36 +142,26 @@ def measure_pipeline(
     """
     steps = lifecycle.of(callable_name)
     rounds = [item for item in matching.rounds if item.callable == callable_name]
-    neighbours = lifecycle.neighbours(callable_name)
-    in_flight = Overlap(
-        pairs=len(neighbours),
-        overlapping=sum(following.interval.start_ns < step.interval.end_ns for step, following in neighbours),
-    )
-    returned = Overlap(
-        pairs=len(neighbours),
-        overlapping=sum(
-            following.submit.interval.end_ns < step.interval.end_ns for step, following in neighbours
-        ),
-    )
-    flights = _scheduler_flights(spans, matching, callable_name)
+    before, following = lifecycle.neighbours(callable_name)
+    in_flight = _overlap(following.start_ns < before.end_ns)
+    returned = _overlap(following.submit_end_ns < before.end_ns)
+    flights = _flights(spans, matching, callable_name)
     scheduled = Overlap(
         pairs=max(0, len(flights) - 1),
         overlapping=sum(after.start_ns < flight.end_ns for flight, after in pairwise(flights)),
     )
-    steady_steps, steady = _steady_state(steps, prefill_intervals(spans, lifecycle), full_batch)
+    steady_steps, steady = _steady_state(steps, prefills(spans, lifecycle), full_batch)
     figures = Pipeline(
         callable=callable_name,
         state=_state(returned if returned.pairs else scheduled, lifecycle.depth),
         declared_depth=lifecycle.depth,
-        most_in_flight=_most_in_flight(steps) if steps else _most_at_once(flights),
+        most_in_flight=_most_in_flight(steps, flights),
         in_flight=in_flight,
         returned=returned,
         scheduled=scheduled,
-        prepare=_prepare_overlap(neighbours, spans, rounds),
+        prepare=_prepare_overlap(before, following, spans, rounds),
         bind=_bind_overlap(matching, callable_name),
-        cadence=summarize(
-            [following.interval.start_ns - step.interval.start_ns for step, following in neighbours]
-        ),
+        cadence=summarize(following.start_ns - before.start_ns),
         steady=steady,
     )
     return PipelineResult(figures, steady_steps)
@@ -181,19 +169,22 @@ def measure_pipeline(
 
 def check_preparation(spans: SpanTable, depth: int) -> list[Fault]:
     """Steps prepared before the step `depth` ahead of them, which holds their slot, was reclaimed."""
-    prepared = by_step(spans, PREPARE_SPAN)
-    reclaimed = by_step(spans, RECLAIM_SPAN)
+    prepared, reclaimed = StepSpans(spans, PREPARE_SPAN), StepSpans(spans, RECLAIM_SPAN)
+    holders = reclaimed.find(prepared.processes, prepared.process, prepared.step_id - depth)
+    positions = np.flatnonzero(holders != ABSENT)
+    early = reclaimed.end_ns[holders[positions]] - prepared.start_ns[positions]
     faults = []
-    for (process, step_id), row in prepared.items():
-        holder = reclaimed.get((process, step_id - depth))
-        if holder is None:
-            continue
-        early = int(spans.end_ns[holder] - spans.start_ns[row])
-        if early > 0:
-            detail = f"step {step_id} is prepared {early} ns before step {step_id - depth} is reclaimed"
-            references = [span_reference(spans, row), span_reference(spans, holder)]
-            faults.append(Fault("prepared_before_reclaim", "", detail, references))
-    return faults
+    for position, early_ns in zip(positions[early > 0].tolist(), early[early > 0].tolist(), strict=True):
+        step_id = int(prepared.step_id[position])
+        detail = f"step {step_id} is prepared {early_ns} ns before step {step_id - depth} is reclaimed"
+        rows = (prepared.row[position], reclaimed.row[holders[position]])
+        references = [span_reference(spans, int(row)) for row in rows]
+        faults.append(Fault("prepared_before_reclaim", "", detail, references))
+    return sorted(faults, key=lambda fault: fault.spans[0].start_ns)
+
+
+def _overlap(overlapping: Mask) -> Overlap:
+    return Overlap(pairs=len(overlapping), overlapping=int(np.count_nonzero(overlapping)))
 
 
 def _state(in_flight: Overlap, declared_depth: int | None) -> PipelineState:
@@ -207,69 +198,31 @@ def _state(in_flight: Overlap, declared_depth: int | None) -> PipelineState:
     return "collapsed" if declared_depth is not None and declared_depth > 1 else "depth one"
 
 
-def _most_in_flight(steps: Sequence[Step]) -> int:
-    """The most dispatches in flight at any submit's return."""
-    most = 0
-    flying: list[Step] = []
-    for step in steps:
-        returned = step.submit.interval.end_ns
-        flying = [other for other in flying if other.interval.end_ns > returned]
-        flying.append(step)
-        most = max(most, len(flying))
-    return most
+def _most_in_flight(steps: Steps, flights: Sequence[Interval]) -> int:
+    """The most dispatches in flight at any submit's return; without steps, at any submission by the scheduler."""
+    if len(steps):
+        return most_open(steps.submit_end_ns.tolist(), steps.end_ns.tolist())
+    return most_open([flight.start_ns for flight in flights], [flight.end_ns for flight in flights])
 
 
-def _scheduler_flights(spans: SpanTable, matching: RoundMatching, callable_name: str) -> list[Interval]:
-    """From the first node.submit to the last node.complete of each run of the callable, by start.
-
-    Runs whose roots carry no run_id are of the callable only if there is no other.
-    """
+def _flights(spans: SpanTable, matching: RoundMatching, callable_name: str) -> list[Interval]:
+    """What the scheduler had in flight of the callable; runs whose roots carry no run_id only if there is no other."""
     of_callable = {
         run.run_id for item in matching.rounds if item.callable == callable_name for run in item.runs.values()
     } - {ABSENT}
     if not of_callable and any(item.callable != callable_name for item in matching.rounds):
         return []
-    edges: dict[int, tuple[list[int], list[int]]] = {}
-    rows = np.flatnonzero(
-        (spans.source == Source.STRACE) & (spans.run_id != ABSENT) & spans.where_name(_is_flight_edge)
-    )
-    for row in rows.tolist():
-        run_id = int(spans.run_id[row])
-        if not of_callable or run_id in of_callable:
-            submits, completions = edges.setdefault(run_id, ([], []))
-            if spans.name_of(row).endswith(_NODE_SUBMIT):
-                submits.append(int(spans.start_ns[row]))
-            else:
-                completions.append(int(spans.end_ns[row]))
-    return sorted(
-        Interval(min(submits), max(completions))
-        for submits, completions in edges.values()
-        if submits and completions
-    )
+    return scheduler_flights(spans, of_callable or None)
 
 
-def _is_flight_edge(name: str) -> bool:
-    return family(name) == "node" and name.endswith((_NODE_SUBMIT, _NODE_COMPLETE))
-
-
-def _most_at_once(flights: Sequence[Interval]) -> int:
-    """The most runs between submission and completion at any submission."""
-    most = 0
-    flying: list[Interval] = []
-    for flight in flights:
-        flying = [other for other in flying if other.end_ns > flight.start_ns]
-        flying.append(flight)
-        most = max(most, len(flying))
-    return most
-
-
-def prefill_intervals(spans: SpanTable, lifecycle: Lifecycle) -> list[Interval]:
+def prefills(spans: SpanTable, lifecycle: Lifecycle) -> IntervalSet:
     """When a prefill was in flight: blocking runs and submitted ones."""
-    rows = np.flatnonzero((spans.source == Source.SERVING) & spans.where_name(_is_prefill_run)).tolist()
-    blocking = [
-        Interval(int(spans.start_ns[row]), int(spans.start_ns[row] + spans.duration_ns[row])) for row in rows
-    ]
-    return blocking + [step.interval for step in lifecycle.steps if is_prefill(step.callable)]
+    blocking = np.flatnonzero((spans.source == Source.SERVING) & spans.where_name(_is_prefill_run))
+    submitted = [lifecycle.of(name) for name in lifecycle.steps.callables if is_prefill(name)]
+    return IntervalSet(
+        np.concatenate([spans.start_ns[blocking], *(steps.start_ns for steps in submitted)]),
+        np.concatenate([spans.end_ns[blocking], *(steps.end_ns for steps in submitted)]),
+    )
 
 
 def _is_prefill_run(name: str) -> bool:
@@ -278,28 +231,20 @@ def _is_prefill_run(name: str) -> bool:
 
 
 def _steady_state(
-    steps: Sequence[Step], prefills: Collection[Interval], full_batch: Interval | None
-) -> tuple[list[Step], SteadyState]:
-    steady = []
-    first = partial = during_prefill = 0
-    processes: set[Hashable] = set()
-    for step in steps:
-        if step.submit.process not in processes:
-            processes.add(step.submit.process)
-            first += 1
-        elif full_batch is not None and not (
-            full_batch.start_ns <= step.interval.start_ns and step.interval.end_ns <= full_batch.end_ns
-        ):
-            partial += 1
-        elif any(step.interval.overlaps(prefill) for prefill in prefills):
-            during_prefill += 1
-        else:
-            steady.append(step)
+    steps: Steps, prefilled: IntervalSet, full_batch: Interval | None
+) -> tuple[Steps, SteadyState]:
+    first = np.zeros(len(steps), dtype=np.bool_)
+    first[np.unique(steps.process, return_index=True)[1]] = True
+    partial = np.zeros(len(steps), dtype=np.bool_)
+    if full_batch is not None:
+        partial = (steps.start_ns < full_batch.start_ns) | (steps.end_ns > full_batch.end_ns)
+    during_prefill = prefilled.overlap(steps.start_ns, steps.end_ns)
     left_out = [
-        LeftOut("first decode step", first),
-        LeftOut("batch not full", partial),
-        LeftOut("prefill in flight", during_prefill),
+        LeftOut("first decode step", int(first.sum())),
+        LeftOut("batch not full", int((~first & partial).sum())),
+        LeftOut("prefill in flight", int((~first & ~partial & during_prefill).sum())),
     ]
+    steady = steps.select(~(first | partial | during_prefill))
     return steady, SteadyState(
         steps=len(steady),
         left_out=[entry for entry in left_out if entry.count],
@@ -307,38 +252,26 @@ def _steady_state(
     )
 
 
-def by_step(spans: SpanTable, suffix: str) -> dict[tuple[Hashable, int], int]:
-    """(process, step_id) -> row of the outermost span with that name ending."""
-    rows = np.flatnonzero(spans.where_name(lambda name: name.endswith(suffix)) & (spans.step_id != ABSENT))
-    rows = rows[np.argsort(-spans.duration_ns[rows], kind="stable")]
-    processes = [lane.process for lane in spans.lanes]
-    columns = (spans.lane[rows].tolist(), spans.step_id[rows].tolist(), rows.tolist())
-    found: dict[tuple[Hashable, int], int] = {}
-    for lane, step_id, row in zip(*columns, strict=True):
-        found.setdefault((processes[lane], step_id), row)
-    return found
-
-
 def _prepare_overlap(
-    neighbours: Sequence[tuple[Step, Step]], spans: SpanTable, rounds: Sequence[RankRound]
+    before: Steps, following: Steps, spans: SpanTable, rounds: Sequence[RankRound]
 ) -> Overlap:
-    prepared = by_step(spans, PREPARE_SPAN)
-    runners = {
-        run.dispatch_id: [
-            other.phases["runner_run"] for other in item.runs.values() if "runner_run" in other.phases
-        ]
-        for item in rounds
-        for run in item.runs.values()
-        if run.dispatch_id != ABSENT
-    }
+    """Neighbours of which the later step's prepare intersects runner_run of the earlier one, on any rank."""
+    runners: dict[int, list[Interval]] = {}
+    for item in rounds:
+        running = [run.phases["runner_run"] for run in item.runs.values() if "runner_run" in run.phases]
+        runners.update({run.dispatch_id: running for run in item.runs.values()})
+    runners.pop(ABSENT, None)
+    if not runners:
+        return Overlap(0, 0)
+    prepared = StepSpans(spans, PREPARE_SPAN)
     pairs = overlapping = 0
-    for step, following in neighbours:
-        row = prepared.get((following.submit.process, following.step_id))
-        running = runners.get(step.dispatch_id)
-        if row is None or not running:
+    columns = before.dispatch_id.tolist(), prepared.of(following).tolist()
+    for dispatch_id, position in zip(*columns, strict=True):
+        running = runners.get(dispatch_id, [])
+        if position == ABSENT or not running:
             continue
         pairs += 1
-        preparation = Interval(int(spans.start_ns[row]), int(spans.end_ns[row]))
+        preparation = Interval(int(prepared.start_ns[position]), int(prepared.end_ns[position]))
         overlapping += any(preparation.overlaps(interval) for interval in running)
     return Overlap(pairs, overlapping)
 

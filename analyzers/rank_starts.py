@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from analyzers.grouping import Rows, number_groups, split_groups, turns
 from analyzers.spans import ABSENT, Kind, Source, SpanTable
 from analyzers.statistics import Summary, summarize
 
@@ -28,23 +29,29 @@ def measure_rank_starts(spans: SpanTable) -> list[StartSkew]:
     rows = np.flatnonzero(
         (spans.rank != ABSENT) & (spans.kind == Kind.SPAN) & (spans.source == Source.SERVING)
     )
-    ranks = sorted(set(spans.rank[rows].tolist()))
-    if len(ranks) < 2:
+    rows = rows[np.argsort(spans.start_ns[rows], kind="stable")]
+    ranks = spans.rank[rows]
+    if not len(rows) or not (ranks != ranks[0]).any():
         return []
-    starts: dict[str, dict[tuple[int, int], dict[int, int]]] = {}
-    turns: dict[tuple[str, int, int], int] = {}
-    ordered = rows[np.argsort(spans.start_ns[rows], kind="stable")]
-    columns = (spans.name[ordered], spans.rank[ordered], spans.step_id[ordered], spans.start_ns[ordered])
-    for code, rank, step, start in zip(*(column.tolist() for column in columns), strict=True):
-        name = spans.names[code]
-        turn = turns.get((name, rank, step), 0)
-        turns[name, rank, step] = turn + 1
-        starts.setdefault(name, {}).setdefault((step, turn), {})[rank] = start
-    figures = []
-    for name, occurrences in starts.items():
-        taking_part = sorted({rank for by_rank in occurrences.values() for rank in by_rank})
-        whole = [by_rank for by_rank in occurrences.values() if len(by_rank) == len(taking_part)]
-        if len(taking_part) > 1:
-            skews = [max(by_rank.values()) - min(by_rank.values()) for by_rank in whole]
-            figures.append(StartSkew(name, taking_part, len(occurrences) - len(whole), summarize(skews)))
-    return figures
+    return [
+        figure
+        for members in split_groups(spans.name[rows])
+        if (figure := _start_skew(spans, rows[members])) is not None
+    ]
+
+
+def _start_skew(spans: SpanTable, rows: Rows) -> StartSkew | None:
+    """The figure of one name, whose `rows` are in order of time; None where only one rank has it."""
+    ranks = np.unique(spans.rank[rows])
+    if len(ranks) < 2:
+        return None
+    turn = turns(number_groups(spans.rank[rows], spans.step_id[rows]))
+    occurrence = number_groups(spans.step_id[rows], turn)
+    count = int(occurrence.max()) + 1
+    starts = spans.start_ns[rows]
+    # In order of time, the first of an occurrence is its least and the last its greatest.
+    first, last = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    first[occurrence[::-1]], last[occurrence] = starts[::-1], starts
+    whole = np.bincount(occurrence) == len(ranks)
+    skew = summarize((last - first)[whole])
+    return StartSkew(spans.name_of(int(rows[0])), ranks.tolist(), int((~whole).sum()), skew)

@@ -10,8 +10,8 @@ from typing import Literal
 import msgspec
 
 from analyzers.goodput import Goodput, SloMetric, Slos, measure_goodput
+from analyzers.intervals import Interval
 from analyzers.readers.requests import RequestTiming
-from analyzers.rounds import Interval
 from analyzers.statistics import Summary, summarize
 
 _SECOND_NS = 1_000_000_000

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from analyzers.callables import DispatchNames, name_runs
+from analyzers.intervals import Interval
 from analyzers.readers.strace import ROOT
 from analyzers.spans import ABSENT, Clock, SpanTable
 
@@ -24,22 +25,6 @@ _PHASE_OF_NAME = {f"{ROOT}.{phase}": phase for phase in PHASES}
 _DEVICE_WALL = f"{ROOT}.runner_run.device_wall"
 
 RunKey = tuple[tuple[str, int | str | None], int]
-
-
-class Interval(NamedTuple):
-    """[start, end) in ns of CLOCK_MONOTONIC."""
-
-    start_ns: int
-    end_ns: int
-
-    @property
-    def duration_ns(self) -> int:
-        """Length in ns."""
-        return self.end_ns - self.start_ns
-
-    def overlaps(self, other: Interval) -> bool:
-        """Whether the two share any time."""
-        return self.start_ns < other.end_ns and other.start_ns < self.end_ns
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from analyzers.blocking import blocking_runs, durations_of
-from analyzers.lifecycle import Lifecycle, Step
+from analyzers.lifecycle import Lifecycle
 from analyzers.pipeline import PipelineResult
 from analyzers.readers.requests import RequestTiming
 from analyzers.requests import step_gaps, tpot_parts
@@ -22,6 +22,7 @@ from analyzers.rounds import RankRun, RoundMatching
 from analyzers.rounds import Round as RankRound
 from analyzers.spans import ABSENT, Int64s, SpanTable
 from analyzers.statistics import Summary, summarize
+from analyzers.steps import Steps
 from analyzers.timeline import Timeline, draw_timelines
 
 MAX_CALLABLES = 4
@@ -146,15 +147,16 @@ def _step_latency(
     name = result.figures.callable
     steps = lifecycle.of(name)
     figure: Literal["submit_to_completion", "critical rank root"] = "submit_to_completion"
-    values = [step.submit_to_completion_ns for step in steps]
-    if not values:
+    values = steps.submit_to_completion_ns
+    if not len(values):
         figure = "critical rank root"
-        values = [max(run.root.duration_ns for run in item.runs.values()) for item in rounds if item.complete]
-    if not values:
+        roots = [max(run.root.duration_ns for run in item.runs.values()) for item in rounds if item.complete]
+        values = np.array(roots, dtype=np.int64)
+    if not len(values):
         return None
     size = _per_point(len(values), MAX_POINTS)
     first = range(0, len(values), size)
-    points = [np.asarray(values[start : start + size], dtype=np.float64) for start in first]
+    points = [values[start : start + size].astype(np.float64) for start in first]
     return StepLatency(
         callable=name,
         figure=figure,
@@ -203,22 +205,21 @@ def _step_distributions(
 ) -> Iterator[Distribution]:
     for result in pipelines:
         name = result.figures.callable
-        steps = result.steady_steps or lifecycle.of(name)
-        scope = "steady" if result.steady_steps else "all"
-        if steps:
-            values = [step.submit_to_completion_ns for step in steps]
+        scope = "steady" if len(result.steady_steps) else "all"
+        steps = result.steady_steps if scope == "steady" else lifecycle.of(name)
+        if len(steps):
             of = f"{name}, {scope} steps"
-            yield _distribution("submit_to_completion", of, "serving trace", values)
+            yield _distribution("submit_to_completion", of, "serving trace", steps.submit_to_completion_ns)
         runs, scope = _runs_of_steps(result.steady_steps, rounds[name])
         runners = [run.phases["runner_run"].duration_ns for run in runs if "runner_run" in run.phases]
         if runners:
             yield _distribution("runner_run", f"{name}, {scope} rounds, every rank", "STRACE", runners)
 
 
-def _runs_of_steps(steady: Sequence[Step], rounds: Sequence[RankRound]) -> tuple[list[RankRun], str]:
+def _runs_of_steps(steady: Steps, rounds: Sequence[RankRound]) -> tuple[list[RankRun], str]:
     """The runs of the steady rounds where ids tell which those are, else of all."""
     runs = [run for item in rounds for run in item.runs.values()]
-    dispatches = {step.dispatch_id for step in steady} - {ABSENT}
+    dispatches = set(steady.dispatch_id.tolist()) - {ABSENT}
     chosen = [run for run in runs if run.dispatch_id in dispatches]
     return (chosen, "steady") if chosen else (runs, "all")
 

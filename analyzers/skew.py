@@ -10,7 +10,8 @@ from typing import Literal
 import msgspec
 
 from analyzers.callables import is_prefill
-from analyzers.rounds import PHASES, Interval, MatchedBy, RankRun, RoundMatching
+from analyzers.intervals import Interval
+from analyzers.rounds import PHASES, MatchedBy, RankRun, RoundMatching
 from analyzers.rounds import Round as RankRound
 from analyzers.statistics import Summary, UnevenTest, summarize, uniform_test
 

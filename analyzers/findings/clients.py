@@ -76,7 +76,7 @@ def _cold_start(recording: Recording) -> Iterable[Finding]:
 
 def _cold_steps(pipeline: PipelineResult) -> Iterable[Finding]:
     """The first of the steady steps much slower than the rest: they belong to the warm-up."""
-    latencies = [step.submit_to_completion_ns for step in pipeline.steady_steps]
+    latencies = pipeline.steady_steps.submit_to_completion_ns.tolist()
     first = len(latencies) // COLD_STEPS_SHARE
     if not first:
         return

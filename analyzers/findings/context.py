@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analyzers.bubbles import StepTimeResult
 from analyzers.lifecycle import Lifecycle
 from analyzers.pipeline import PipelineResult
 from analyzers.readers.recording import Recording
@@ -21,7 +20,6 @@ class Measured:
     lifecycle: Lifecycle
     matching: RoundMatching
     pipelines: list[PipelineResult]
-    step_times: list[StepTimeResult]
 
 
 def milliseconds(nanoseconds: float) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from analyzers.bubbles import SCHEDULE_SPAN, StepTime, intervals, step_key
+import numpy as np
+
+from analyzers.bubbles import StepTime
 from analyzers.callables import RUN, is_prefill
 from analyzers.endpoints import SpanReference
 from analyzers.findings.context import Measured, counted, milliseconds
-from analyzers.lifecycle import Step
-from analyzers.pipeline import PREPARE_SPAN, Pipeline
+from analyzers.grouping import Rows, split_groups
+from analyzers.pipeline import Pipeline
 from analyzers.report.model import Finding, FindingCode, Severity
-from analyzers.rounds import Interval
+from analyzers.spans import ABSENT, Int64s, Mask, SpanTable
+from analyzers.step_spans import PREPARE_SPAN, SCHEDULE_SPAN, StepSpans
+from analyzers.steps import Steps
 
 Serialiser = Literal["submit runs", "submit waits", "device lane", "prepare", "slot", "schedule", "unknown"]
 """What made a step begin only after the one ahead had completed."""
@@ -93,52 +96,53 @@ def _pipeline(pipeline: Pipeline, measured: Measured) -> Iterable[Finding]:
         "pairs": float(pipeline.in_flight.pairs),
     }
     spans = []
-    serialised = serialisers(pipeline.callable, measured) if collapsed else {}
+    before, following = measured.lifecycle.neighbours(pipeline.callable)
+    serialised = serialisers(before, following, measured.recording.spans) if collapsed else {}
     if serialised:
-        cause, pairs = max(serialised.items(), key=lambda entry: len(entry[1]))
+        cause, steps = max(serialised.items(), key=lambda entry: len(entry[1]))
         who, how, advice = _CAUSES[cause]
         title += f"; {who}"
-        evidence += f"; in {len(pairs)} of {counted(pipeline.in_flight.pairs, 'step')} {how}"
-        figures["serialised_by_this"] = len(pairs)
-        before, step = pairs[0]
-        spans = [before.wait.reference(), step.submit.reference()]
+        evidence += f"; in {len(steps)} of {counted(pipeline.in_flight.pairs, 'step')} {how}"
+        figures["serialised_by_this"] = len(steps)
+        first = int(steps[0])
+        spans = [before[first].wait.reference(), following[first].submit.reference()]
     severity: Severity = "warning" if collapsed else "info"
     yield Finding(code, severity, title, evidence, advice, figures=figures, spans=spans)
 
 
-@dataclass(frozen=True)
-class _Planned:
-    """When the steps were scheduled and prepared."""
+def serialisers(before: Steps, following: Steps, spans: SpanTable) -> dict[Serialiser, Rows]:
+    """What steps waited for that were not in flight before the one ahead had completed: positions in `following`.
 
-    schedule: Mapping[tuple[Hashable, int], Interval]
-    prepare: Mapping[tuple[Hashable, int], Interval]
+    `before` and `following` are neighbours, pair by pair; what the first of them waited for comes first.
+    """
+    completed = before.end_ns
+    late = np.flatnonzero(following.submit_end_ns >= completed)
+    before, following, completed = before.select(late), following.select(late), completed[late]
+    ran = before.submit_end_ns - before.start_ns >= RUNS_INSIDE * before.submit_to_completion_ns
+    has_prepare, prepare_start, prepare_end = _planned(spans, PREPARE_SPAN, following)
+    has_schedule, _, schedule_end = _planned(spans, SCHEDULE_SPAN, following)
+    causes: list[tuple[Serialiser, Mask]] = [
+        ("submit runs", ran),
+        ("submit waits", following.start_ns < completed),
+        ("device lane", has_prepare & (prepare_end <= completed)),
+        ("prepare", has_prepare & (prepare_start < completed)),
+        ("unknown", ~has_schedule),
+        ("slot", schedule_end <= completed),
+    ]
+    names: list[Serialiser] = [*(name for name, _ in causes), "schedule"]
+    # The first that applies.
+    code = np.select([holds for _, holds in causes], range(len(causes)), default=len(causes))
+    return {names[code[rows[0]]]: late[rows] for rows in split_groups(code)}
 
 
-def serialisers(callable_name: str, measured: Measured) -> dict[Serialiser, list[tuple[Step, Step]]]:
-    """What each step waited for that was not in flight before the one ahead had completed."""
-    spans = measured.recording.spans
-    planned = _Planned(intervals(spans, SCHEDULE_SPAN), intervals(spans, PREPARE_SPAN))
-    found: dict[Serialiser, list[tuple[Step, Step]]] = {}
-    for before, step in measured.lifecycle.neighbours(callable_name):
-        if step.submit.interval.end_ns >= before.interval.end_ns:
-            found.setdefault(_serialiser(before, step, planned), []).append((before, step))
-    return found
-
-
-def _serialiser(before: Step, step: Step, planned: _Planned) -> Serialiser:
-    completed_ns = before.interval.end_ns
-    if before.submit.interval.duration_ns >= RUNS_INSIDE * before.submit_to_completion_ns:
-        return "submit runs"
-    if step.submit.interval.start_ns < completed_ns:
-        return "submit waits"
-    prepare, schedule = planned.prepare.get(step_key(step)), planned.schedule.get(step_key(step))
-    if prepare is not None and prepare.end_ns <= completed_ns:
-        return "device lane"
-    if prepare is not None and prepare.start_ns < completed_ns:
-        return "prepare"
-    if schedule is None:
-        return "unknown"
-    return "slot" if schedule.end_ns <= completed_ns else "schedule"
+def _planned(spans: SpanTable, suffix: str, steps: Steps) -> tuple[Mask, Int64s, Int64s]:
+    """Whether each step has the span named so, and its start and end in ns; 0 where it has none."""
+    found = StepSpans(spans, suffix)
+    position = found.of(steps)
+    has_span = position != ABSENT
+    start, end = np.zeros(len(steps), dtype=np.int64), np.zeros(len(steps), dtype=np.int64)
+    start[has_span], end[has_span] = found.start_ns[position[has_span]], found.end_ns[position[has_span]]
+    return has_span, start, end
 
 
 def _pace(step_time: StepTime) -> Iterable[Finding]:
@@ -185,7 +189,7 @@ def _synchronous_fallback(measured: Measured) -> Iterable[Finding]:
             spans=inside[0].spans,
         )
     spans = measured.recording.spans
-    for name in dict.fromkeys(step.callable for step in measured.lifecycle.steps):
+    for name in measured.lifecycle.steps.callables:
         blocking = int(spans.named(name + RUN).sum())
         if blocking and not is_prefill(name):
             submitted = len(measured.lifecycle.of(name))

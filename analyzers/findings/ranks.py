@@ -11,8 +11,9 @@ from analyzers.findings.context import Measured, counted, milliseconds
 from analyzers.findings.lateness import lateness
 from analyzers.findings.outliers import MODIFIED_Z, modified_z
 from analyzers.findings.tails import long_tails
+from analyzers.intervals import Interval
 from analyzers.report.model import Finding, Report, Severity
-from analyzers.rounds import Interval, RankRun, Round
+from analyzers.rounds import RankRun, Round
 from analyzers.skew import RankSkew
 
 SAMPLES_NEEDED = 8
@@ -46,7 +47,7 @@ def _in_scope(skew: RankSkew, rounds: Sequence[Round], measured: Measured) -> li
     """The rounds that the figures cover, with their index."""
     if skew.scope == "all":
         return list(enumerate(rounds))
-    steady = {step.dispatch_id for result in measured.pipelines for step in result.steady_steps}
+    steady = {key for result in measured.pipelines for key in result.steady_steps.dispatch_id.tolist()}
     return [
         (index, item)
         for index, item in enumerate(rounds)

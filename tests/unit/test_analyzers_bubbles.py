@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.bubbles import StepTimeResult, measure_step_time, split_window
+from analyzers.bubbles import Segment, StepPhase, StepTime, measure_step_time, split_windows
 from analyzers.callables import DispatchNames
 from analyzers.lifecycle import check_lifecycles
 from analyzers.pipeline import measure_pipeline
-from analyzers.rounds import Interval, match_rounds, rank_runs
+from analyzers.rounds import match_rounds, rank_runs
 from analyzers.spans import Clock, Lane, Source, SpanTable, SpanTableBuilder, concatenate, empty_table
 
 ENGINE = "trace.json"
@@ -52,7 +53,7 @@ def ranks(*runs: tuple[int, int, int, int, int]) -> SpanTable:
     return table.build()
 
 
-def measure(*tables: SpanTable) -> StepTimeResult | None:
+def measure(*tables: SpanTable) -> StepTime | None:
     spans = concatenate(tables)
     lifecycle = check_lifecycles(spans, empty_table())
     matching = match_rounds(*rank_runs(spans, DispatchNames(spans)))
@@ -61,8 +62,8 @@ def measure(*tables: SpanTable) -> StepTimeResult | None:
     return measure_step_time(pipeline, spans, lifecycle, matching)
 
 
-def means(result: StepTimeResult) -> dict[str, float | None]:
-    return {entry.phase: entry.charged.mean for entry in result.figures.phases}
+def means(result: StepTime) -> dict[str, float | None]:
+    return {entry.phase: entry.charged.mean for entry in result.phases}
 
 
 def test_a_step_alone_is_charged_with_everything_it_does() -> None:
@@ -81,7 +82,7 @@ def test_a_step_alone_is_charged_with_everything_it_does() -> None:
     )
     assert result is not None
     # Step 1 is published at 930, step 2 at 1930: 70 ns before it is scheduled, 2 and 3 ns between the lanes.
-    assert result.figures.wall.mean == 1_000
+    assert result.wall.mean == 1_000
     assert means(result) == {
         "schedule": 10,
         "prepare": 10,
@@ -94,9 +95,9 @@ def test_a_step_alone_is_charged_with_everything_it_does() -> None:
         "reclaim": 30,
         "remainder": 70 + 2 + 3,
     }
-    assert result.figures.published_by == "process_step_output"
-    assert result.figures.ranks_known
-    assert all(entry.hidden.max == 0 for entry in result.figures.phases if entry.phase != "remainder")
+    assert result.published_by == "process_step_output"
+    assert result.ranks_known
+    assert all(entry.hidden.max == 0 for entry in result.phases if entry.phase != "remainder")
 
 
 def test_what_a_step_did_behind_the_step_ahead_is_hidden_and_charged_to_nobody() -> None:
@@ -110,7 +111,7 @@ def test_what_a_step_did_behind_the_step_ahead_is_hidden_and_charged_to_nobody()
         "schedule": 0, "prepare": 0, "submit": 0, "queue": 0, "bind": 0,
         "runner": 720, "validate": 4, "wait": 46, "reclaim": 30, "remainder": 0,
     }  # fmt: skip
-    hidden = {entry.phase: entry.hidden.mean for entry in result.figures.phases}
+    hidden = {entry.phase: entry.hidden.mean for entry in result.phases}
     assert (hidden["schedule"], hidden["submit"], hidden["queue"], hidden["runner"]) == (10, 10, 535, 50)
 
 
@@ -120,7 +121,7 @@ def test_without_ranks_everything_behind_the_submit_is_wait() -> None:
     serving.step(2, 1_000, 1_900)
     result = measure(serving.table.build())
     assert result is not None
-    assert not result.figures.ranks_known
+    assert not result.ranks_known
     assert means(result) == {
         "schedule": 10, "prepare": 10, "submit": 10, "wait": 865, "reclaim": 30, "remainder": 75,
     }  # fmt: skip
@@ -132,7 +133,7 @@ def test_a_trace_on_a_clock_of_its_own_is_not_joined_with_the_ranks() -> None:
     serving.step(2, 1_000, 1_900)
     result = measure(serving.table.build(), ranks((0, 1, 50, 60, 850), (0, 2, 1_040, 1_060, 1_840)))
     assert result is not None
-    assert not result.figures.ranks_known
+    assert not result.ranks_known
 
 
 def test_the_publication_is_the_last_that_every_step_has() -> None:
@@ -142,16 +143,16 @@ def test_the_publication_is_the_last_that_every_step_has() -> None:
     serving.add("decode.worker_wait", 1_020, 1_800, 4, step_id=2, dispatch_id=2)
     result = measure(serving.table.build())
     assert result is not None
-    assert result.figures.published_by == "worker_wait"
-    assert (result.figures.wall.mean, means(result)["reclaim"]) == (900, 0)
+    assert result.published_by == "worker_wait"
+    assert (result.wall.mean, means(result)["reclaim"]) == (900, 0)
 
 
 def test_ranks_alone_are_split_from_completion_to_completion() -> None:
     result = measure(ranks((0, 1, 50, 60, 846), (0, 2, 900, 930, 1_646), (0, 3, 1_700, 1_710, 2_446)))
     assert result is not None
     # 850 to 1650 and to 2450; the root begins 50 ns after the completion before it, each time.
-    assert result.figures.published_by == "last rank"
-    assert result.figures.wall.mean == 800
+    assert result.published_by == "last rank"
+    assert result.wall.mean == 800
     assert means(result) == {
         "bind": 20, "runner": (716 + 736) / 2, "validate": 4, "remainder": 50,
     }  # fmt: skip
@@ -171,8 +172,8 @@ def test_steps_that_cannot_be_split_are_counted() -> None:
     ]
     result = measure(serving.table.build(), ranks(*runs))
     assert result is not None
-    assert result.figures.left_out == {"no rank records": 1, "prefill between": 1}
-    assert result.figures.wall.n == 1
+    assert result.left_out == {"no rank records": 1, "prefill between": 1}
+    assert result.wall.n == 1
 
 
 def test_one_step_has_no_step_before_it() -> None:
@@ -181,15 +182,27 @@ def test_one_step_has_no_step_before_it() -> None:
     assert measure(serving.table.build()) is None
 
 
+def split(
+    window: list[int], segments: list[tuple[StepPhase, int, int]]
+) -> tuple[dict[StepPhase, int], dict[StepPhase, int]]:
+    """`split_windows` of a single step: what it is charged with, and what is hidden."""
+    starts, ends = (np.array([time]) for time in window)
+    columns = [
+        Segment(phase, np.array([start]), np.array([end]), np.array([True])) for phase, start, end in segments
+    ]
+    breakdown = split_windows(starts, ends, columns)
+    charged = {phase: int(times[0]) for phase, times in breakdown.charged.items()}
+    return charged, {phase: int(times[0]) for phase, times in breakdown.hidden.items()}
+
+
 TIME = st.integers(-1_000, 1_000)
 PHASES = st.sampled_from(["schedule", "prepare", "submit", "queue", "bind", "runner", "validate", "wait"])
 
 
 @given(st.tuples(TIME, TIME).map(sorted), st.lists(st.tuples(PHASES, TIME, TIME), max_size=12))
 def test_the_parts_always_add_up(times: list[int], segments: list[tuple[str, int, int]]) -> None:
-    window = Interval(*times)
-    charged, hidden = split_window(window, segments)  # type: ignore[arg-type]
-    assert sum(charged.values()) == window.duration_ns
+    charged, hidden = split(times, segments)  # type: ignore[arg-type]
+    assert sum(charged.values()) == times[1] - times[0]
     assert all(value >= 0 for value in (*charged.values(), *hidden.values()))
 
 
@@ -203,9 +216,23 @@ def test_segments_in_order_are_charged_with_exactly_their_part_of_the_window(
     phases = ["schedule", "prepare", "submit", "queue", "bind", "runner", "validate", "wait", "reclaim", "x"]
     ends = [sum(lengths[: index + 1]) for index in range(len(lengths))]
     segments = [(phases[i], end - lengths[i], end) for i, end in enumerate(ends)]
-    window = Interval(*times)
-    charged, hidden = split_window(window, segments)  # type: ignore[arg-type]
-    inside = range(window.start_ns, window.end_ns)
+    charged, hidden = split(times, segments)  # type: ignore[arg-type]
+    inside = range(*times)
     for phase, start, end in segments:
         assert charged[phase] == len(range(max(start, inside.start), min(end, inside.stop)))  # type: ignore[index]
         assert hidden[phase] == len(range(start, min(end, inside.start)))  # type: ignore[index]
+
+
+def test_a_phase_that_only_one_step_has_takes_no_time_of_the_other() -> None:
+    always = np.array([True, True])
+    segments = [
+        Segment("prepare", np.array([5, 0]), np.array([8, 999]), np.array([True, False])),
+        Segment("submit", np.array([10, 110]), np.array([30, 140]), always),
+    ]
+    found = split_windows(np.array([6, 120]), np.array([26, 200]), segments)
+    assert {phase: times.tolist() for phase, times in found.charged.items()} == {
+        "prepare": [2, 0], "submit": [16, 20], "remainder": [2, 60],
+    }  # fmt: skip
+    assert {phase: times.tolist() for phase, times in found.hidden.items()} == {
+        "prepare": [1, 0], "submit": [0, 10],
+    }  # fmt: skip
