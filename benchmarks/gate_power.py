@@ -73,11 +73,23 @@ class World:
         return run_time * np.exp(self.random.normal(0, self.request, REQUESTS))
 
 
-def gate(world: World, change: float, order: str = "ABBA") -> bool:
+def gate(world: World, change: float) -> bool:
     """The gate: interleaved, ten runs a side, ten more where the first ten are suspicious."""
-    base, head = world.interleaved(2 * RUNS, change, order)
+    base, head = world.interleaved(2 * RUNS, change, "ABBA")
     first = judge(_samples(base[:RUNS]), _samples(head[:RUNS]), POLICY, method="", stored=False)
     if not wants_second_stage(first, POLICY):
+        return False
+    return judge(_samples(base), _samples(head), POLICY, method="", stored=False).verdict == "FAIL"
+
+
+def gate_on_both_signs(world: World, change: float) -> bool:
+    """The gate, but with a second stage only where the first has both a low p-value and a ratio beyond the threshold."""
+    base, head = world.interleaved(2 * RUNS, change, "ABBA")
+    first_base, first_head = base[:RUNS].tolist(), head[:RUNS].tolist()
+    if (
+        mann_whitney(first_head, first_base).p_value >= POLICY.stage_one_p
+        or hodges_lehmann_ratio(first_head, first_base) <= 1 + THRESHOLD
+    ):
         return False
     return judge(_samples(base), _samples(head), POLICY, method="", stored=False).verdict == "FAIL"
 
@@ -129,6 +141,7 @@ def median_ratio_only(world: World, change: float) -> bool:
 
 RULES: dict[str, Callable[[World, float], bool]] = {
     "dsv4bench gate run": gate,
+    "the same, stage two only on both signs": gate_on_both_signs,
     "one run against a stored one, +2 %": one_against_stored,
     "Welch 0.05 on the requests of one run a side": welch_on_requests,
     "Mann-Whitney 0.05 against ten stored runs": mann_whitney_against_stored,
