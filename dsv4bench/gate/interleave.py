@@ -197,7 +197,7 @@ def run_gate(gate: Interleaved, policy: GatePolicy, runs: int) -> GateResult:
             if not any(gate.failed(name) for name in NAMES) and wants_second_stage(
                 _judged(gate, policy, "stage one"), policy
             ):
-                gate.observer.says(f"the first {runs} runs a side differ: {runs} more for certainty")
+                gate.observer.says(f"the first {runs} runs a side leave a doubt: {runs} more for certainty")
                 stages = 2
                 gate.stage(runs)
     except KeyboardInterrupt as stop:

@@ -6,7 +6,8 @@ import pytest
 
 from dsv4bench.errors import UsageError
 from dsv4bench.faults import Fault, check_faults, parse_fault
-from dsv4bench.load import spoilt_drafts
+from dsv4bench.load import Prompt, requests_of, spoilt_drafts
+from dsv4bench.profile import load_profile
 from dsv4bench.worker import fault_injection
 from dsv4bench.worker.fault_injection import FaultPlan, TearingEmitter, emitter_for, leave_runner
 
@@ -153,6 +154,15 @@ def test_drafts_are_spoilt_evenly_whatever_the_stride_and_always_at_the_same_pos
         assert taken.count(-2) == pytest.approx(len(taken) / 4, abs=3)
     assert spoilt_drafts(0.25, 100) == drafts[:100]
     assert spoilt_drafts(1.0, 10) == [-2] * 10
+
+
+def test_requests_carry_what_is_spoilt_of_their_drafts() -> None:
+    profile = load_profile("smoke")
+    prompts = [Prompt((5, 6), None)]
+    (plain,) = requests_of(profile, prompts, batch="b", output_tokens=3)
+    (spoilt,) = requests_of(profile, prompts, batch="b", output_tokens=3, spoilt_share=0.5)
+    assert plain.injected_drafts is None
+    assert spoilt.injected_drafts == spoilt_drafts(0.5, profile.engine.max_model_len)
 
 
 def test_a_slow_runner_takes_a_share_of_its_own_time_longer(monkeypatch: pytest.MonkeyPatch) -> None:
