@@ -74,7 +74,7 @@ def open_side(name: Name, text: str, profile: str, overrides: Sequence[str]) -> 
 def this_side(name: Name, profile: str, overrides: Sequence[str]) -> Side:
     """The dsv4bench that runs this."""
     words = (sys.executable, "-m", "dsv4bench", "run", profile, *_settings(overrides))
-    return Side(name, f"dsv4bench run {profile}", words)
+    return Side(name, f"dsv4bench run {profile}", words, _code_in(Path(__file__).parents[2]))
 
 
 def _kind(option: str, text: str) -> tuple[Kind, str]:
@@ -152,8 +152,7 @@ def _of_tree(
     """A checkout without an environment of its own, run with this interpreter and its packages."""
     if not _is_checkout(tree):
         raise UsageError(f"{option}: {description} holds no dsv4bench/__main__.py: no checkout of dsv4bench")
-    path = os.pathsep.join(filter(None, [str(tree), os.environ.get("PYTHONPATH")]))
-    environment = _SAFE_PATH | {"PYTHONPATH": path}
+    environment = _code_in(tree)
     _check_code(option, sys.executable, tree, environment)
     versions = package_versions()
     description += (
@@ -161,6 +160,13 @@ def _of_tree(
     )
     words = (sys.executable, "-m", "dsv4bench", "run", profile, *_settings(overrides))
     return Side(name, description, words, environment)
+
+
+def _code_in(tree: Path) -> dict[str, str]:
+    """The variables with which an interpreter runs the code in the tree."""
+    return _SAFE_PATH | {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(tree), os.environ.get("PYTHONPATH")]))
+    }
 
 
 def _check_code(option: str, python: str, tree: Path, environment: dict[str, str]) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import dsv4bench
 from dsv4bench.errors import UsageError
-from dsv4bench.gate.sides import Side, open_side
+from dsv4bench.gate.sides import Side, open_side, this_side
 
 MAIN = "import json, os, sys\nprint(json.dumps([VERSION, sys.argv[1:], os.environ.get('PYTHONSAFEPATH')]))\n"
 
@@ -99,6 +100,17 @@ def test_a_checkout_whose_environment_holds_other_code_is_refused(tmp_path: Path
         open_side("head", str(root), "smoke", []),
     ):
         pass
+
+
+def test_calibration_runs_the_code_that_runs_it_wherever_it_is_called(repository: Path) -> None:
+    side = this_side("base", "smoke", ["engine.depth=1"])
+    code = "import dsv4bench; print(dsv4bench.__file__)"
+    done = subprocess.run([side.words[0], "-c", code], env=side.environment, capture_output=True, text=True)
+    assert done.stdout.strip() == dsv4bench.__file__
+    assert side.command(Path("/x"))[1:] == [
+        *("-m", "dsv4bench", "run", "smoke"),
+        *("--set", "engine.depth=1", "--out", "/x"),
+    ]
 
 
 @pytest.mark.parametrize(
