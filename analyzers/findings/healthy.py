@@ -44,7 +44,7 @@ def healthy(measured: Measured, findings: Sequence[Finding]) -> Iterable[Finding
         # What is lost in the scatter of a busy host is not known to be absent.
         apart = milliseconds(skew.runner_end_skew.p50)
         measured_what += (
-            f"; {shared}, and end {apart} apart: a rank that is late by less than that does not show"
+            f"; {shared}; ranks end {apart} apart, so that one that is late by less does not show"
         )
     yield Finding("healthy", "info", f"healthy: {', '.join(clauses)}", measured_what)
 
