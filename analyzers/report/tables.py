@@ -151,7 +151,8 @@ def _step_time(step_time: StepTime) -> Table:
         hidden = _mean_and_median(entry.hidden) if entry.phase != "remainder" else ["", ""]
         rows.append([f"  {entry.phase}", *_mean_and_median(entry.charged), percent(share), *hidden])
     notes = [
-        f"{step_time.wall.n} {'steady ' if step_time.scope == 'steady' else ''}steps, each from the publication of the one before to its own "
+        f"{step_time.wall.n} {'steady ' if step_time.scope == 'steady' else ''}steps, "
+        "each from the publication of the one before to its own "
         f"({step_time.published_by}); the means of the phases add up to the wall's",
         "hidden: done before that, behind the step ahead",
     ]
