@@ -11,7 +11,6 @@ from typing import Literal
 from rich.console import Console
 
 from analyzers.errors import UnusableInputError
-from analyzers.report.html import render_html
 from analyzers.report.json import render_json
 from analyzers.report.markdown import render_markdown
 from analyzers.report.model import Report
@@ -50,6 +49,9 @@ def _rendered(report: Report, tables: Sequence[Table], output: Format, title: st
         case "json":
             return render_json(report)
         case "html":
+            # Of all the renderings it takes the longest to load.
+            from analyzers.report.html import render_html
+
             return render_html(report, title)
         case "md":
             return render_markdown(report, tables, title)
