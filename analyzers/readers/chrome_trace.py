@@ -27,7 +27,10 @@ from analyzers.readers.files import PIECE, is_plain, iterate_bytes
 from analyzers.readers.load import IssueCounter, LoadReport
 from analyzers.spans import ABSENT, Clock, Int64s, Kind, Lane, Source, SpanTable, SpanTableBuilder, as_id
 
+_SHORTEST_HEAD = 1 << 12
 _LONGEST_HEADER = 1 << 26
+"""Bytes by which a trace is told from anything else."""
+
 _DAY_NS = 86_400 * 1_000_000_000
 _UNFINISHED_NS = -1000
 """dur -1: how several profilers write a span that had not ended."""
@@ -86,7 +89,7 @@ def stream_chrome_trace(path: Path, *, clock: Clock = Clock.FILE) -> ChromeTrace
 
 def _read(pieces: Iterator[bytes], assembler: _Assembler, issues: IssueCounter) -> ChromeTrace | None:
     head = next(pieces, b"")
-    while is_undecided(head) and len(head) < _LONGEST_HEADER:
+    while len(head) < _SHORTEST_HEAD or (is_undecided(head) and len(head) < _LONGEST_HEADER):
         more = list(itertools.islice(pieces, 1 + len(head) // PIECE))
         if not more:
             break

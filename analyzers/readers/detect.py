@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from analyzers.errors import UnusableInputError
-from analyzers.readers.files import PIECE
 from analyzers.readers.json_objects import value_at
 from analyzers.readers.load import InputFormat
 from analyzers.readers.requests import is_request
@@ -25,7 +24,7 @@ def detect_format(head: bytes, path: str) -> InputFormat:
     content = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not content.startswith(b"{"):
         return "strace_log"
-    text = content[:PIECE].decode(errors="replace")
+    text = content.decode(errors="replace")
     # Most often the first line is the first object; a whole document may be one long object instead.
     for start in (text, *text.split("\n", _LINES)[1:_LINES]):
         found = value_at(start, 0)

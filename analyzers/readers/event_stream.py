@@ -276,6 +276,13 @@ class EventStream:
                 content.position, self._after_element = at + 1, True
                 return
         content.position = at + 1
+        content.skip_space()
+        following = content.data[content.position : content.position + 1]
+        if following and following not in (b"},\0" if self._layout.is_document else b"[{,\0"):
+            content.position = at
+            self._skip_damage(at, is_cut=False)
+            return
+        content.position = at + 1
         content.require(_LONGEST_TRAILER)
         self._end(content.data[at + 1 :], is_closed=True)
 
@@ -285,7 +292,7 @@ class EventStream:
         issues, where = self._issues, self._content.where(self._content.position)
         if not self._layout.is_document:
             if trailer.strip():
-                issues.add("trailing_data", where, lost=1)
+                self._lose_trailer(trailer, where)
             return
         header = self._layout.header.removeprefix(b"\xef\xbb\xbf")
         if not _is_utf8(header + trailer):
@@ -303,11 +310,20 @@ class EventStream:
         except DamagedError as error:
             if error.is_cut:
                 issues.add("unterminated", where)
-            if after.strip() or not error.is_cut:
-                issues.add("damaged_document" if error.is_cut else "trailing_data", where, lost=1)
+            if not error.is_cut:
+                self._lose_trailer(trailer, where)
+            elif after.strip():
+                issues.add("damaged_document", where, lost=1)
             return
         behind = after[end - len('{"": 0') :].strip()
-        issues.add("trailing_data" if behind or document else "damaged_document", where, lost=1)
+        if behind or document:
+            self._lose_trailer(trailer, where)
+        else:
+            issues.add("damaged_document", where, lost=1)
+
+    def _lose_trailer(self, trailer: bytes, where: str) -> None:
+        """Count data behind the end, which may be another trace: nobody knows whether on the same clock."""
+        self._issues.add("trailing_data", where, lost=max(1, trailer.count(b'"ph"')))
 
     def _envelope_in_text(self, trailer: bytes) -> Envelope:
         if not self._layout.is_document:

@@ -17,6 +17,7 @@ PIECE = 1 << 20
 """Bytes of content that are read at once."""
 
 _COMPRESSED_PIECE = 1 << 16
+_HEAD = 1 << 20
 LONGEST_LINE = 1 << 24
 """Bytes after which a line is cut: what holds no line end for so long is no text."""
 
@@ -40,6 +41,20 @@ def is_plain(path: Path) -> bool:
     except OSError as error:
         raise UnusableInputError(f"{path}: cannot be read: {error.strerror or error}") from error
     return not first.startswith(GZIP_MAGIC) and _wide_encoding(first) is None
+
+
+def read_head(path: Path) -> bytes:
+    """The first megabyte of the content of `path`, or a little more.
+
+    Raises:
+        UnusableInputError: as `iterate_bytes` does.
+    """
+    head: list[bytes] = []
+    for piece in iterate_bytes(path, IssueCounter()):
+        head.append(piece)
+        if sum(map(len, head)) >= _HEAD:
+            break
+    return b"".join(head)
 
 
 def read_bytes(path: Path, issues: IssueCounter) -> bytes:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from analyzers.readers.files import read_bytes
+from analyzers.readers.json_objects import decode_text, iterate_lines
 from analyzers.readers.load import InputFormat, IssueCounter, LoadReport
 from analyzers.rundir import MtpAccuracy, ResourceSample
 
@@ -15,13 +16,14 @@ def read_resources(path: Path) -> tuple[list[ResourceSample], LoadReport]:
     """Read `resources.jsonl`; a line that is no sample is counted as lost."""
     issues = IssueCounter()
     samples = []
-    lines = read_bytes(path, issues).splitlines()
-    for number, line in enumerate(lines, 1):
+    text = decode_text(read_bytes(path, issues), issues)
+    for number, line in iterate_lines(text, issues, lambda record: "time_ns" in record):
         try:
-            samples.append(msgspec.json.decode(line, type=ResourceSample))
-        except (msgspec.DecodeError, ValueError) as error:
+            samples.append(msgspec.json.decode(line.encode(errors="replace"), type=ResourceSample))
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
             issues.add("bad_line", f"line {number}: {error}", lost=1)
-    return samples, _report(path, "resources", len(lines), len(samples), issues)
+    records = len(samples) + issues.lost("bad_line")
+    return samples, _report(path, "resources", records, len(samples), issues)
 
 
 def read_mtp_accuracy(path: Path) -> tuple[MtpAccuracy | None, LoadReport]:
@@ -30,7 +32,7 @@ def read_mtp_accuracy(path: Path) -> tuple[MtpAccuracy | None, LoadReport]:
     accuracy: MtpAccuracy | None = None
     try:
         accuracy = msgspec.json.decode(read_bytes(path, issues), type=MtpAccuracy)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
         issues.add("malformed", str(error), lost=1)
     return accuracy, _report(path, "mtp_accuracy", 1, int(accuracy is not None), issues)
 

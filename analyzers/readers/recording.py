@@ -16,7 +16,7 @@ from analyzers.readers.chrome_trace import ChromeTrace, stream_chrome_trace
 from analyzers.readers.clocks import ONE_HOST_CLOCK, AlignedClocks, ClockAlignment, align_clocks, shifted
 from analyzers.readers.detect import detect_format
 from analyzers.readers.devices import log_devices
-from analyzers.readers.files import iterate_bytes, read_bytes
+from analyzers.readers.files import read_bytes, read_head
 from analyzers.readers.load import InputFormat, IssueCounter, LoadIssue, LoadReport
 from analyzers.readers.log_clocks import process_clocks
 from analyzers.readers.observations import read_mtp_accuracy, read_resources
@@ -112,7 +112,7 @@ class _Collector:
         if streamed is not None:
             self.traces.append(_on_host_clock(streamed))
             return
-        head = next(iterate_bytes(path, IssueCounter()), b"")
+        head = read_head(path)
         kind = kind_of(head)
         found = detect_format(head, str(path)) if kind is None else "observations"
         if found == "strace_log":

@@ -98,7 +98,14 @@ def read_requests(data: bytes, path: str, *, issues: IssueCounter | None = None)
             record = json.loads(line, parse_float=Decimal)
             has_phases |= "phase" in record
             timings.append(_timing(line, record, records))
-        except (_BadRequestError, msgspec.DecodeError, ValueError, TypeError, ArithmeticError) as error:
+        except (
+            _BadRequestError,
+            msgspec.DecodeError,
+            RecursionError,
+            ValueError,
+            TypeError,
+            ArithmeticError,
+        ) as error:
             counter.add("bad_request", f"{where}: {error}", lost=1)
     report = LoadReport(
         path=path,

@@ -2,23 +2,29 @@
 
     .venv/bin/python tests/properties/fuzz_analyzers.py --count 100000 --seed 1
 
-Each input is read in process; every tenth is analysed and rendered as well. A run stops at the first input that
-raises anything but `AnalyzerError`, takes longer than ten seconds, or damages a trace without a word in the load
-report; it prints the seed and keeps the input.
+Inputs are the cases, pieces of the captures, and a recorded run: its files one by one, and the whole directory with
+one of its files damaged. Each is read in process; every tenth is analysed and rendered as well, and every tenth is
+read once more in pieces of a few bytes, which must make no difference. A run stops at the first input that raises
+anything but `AnalyzerError`, takes longer than ten seconds, or damages a trace without a word in the load report; it
+prints the seed and keeps the input.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import shutil
 import signal
 import sys
 import tempfile
 import time
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -26,10 +32,12 @@ from mutations import mutate
 
 from analyzers.analysis import analyze_recording, judge
 from analyzers.errors import AnalyzerError
+from analyzers.readers import content, event_stream, files
 from analyzers.readers.recording import Recording, load_recording
 from analyzers.report.json import render_json
 
 CASES = Path(__file__).parents[1] / "cases" / "data"
+RUN = Path(__file__).parent / "data" / "smoke-run"
 LONGEST_S = 10
 _SUFFIXES = (".json", ".jsonl", ".log", ".prom")
 
@@ -37,25 +45,53 @@ _REQUEST = (
     b'{"request_id":"r","rank":0,"prompt_token_ids":[1],"output_token_ids":[5,6,7],"send_ns":10,'
     b'"token_times_ns":[20,30,30],"finish_reason":"length","accepted":1,"proposed":1,"steps":1}\n'
 )
+_RECORD = (
+    b"[STRACE] v=1 pid=10 tid=10 inv=4 hid=abc depth=0 name=chip.run ts=100 dur=50 slot_id=1 note=a%20b\n"
+)
+_GUIDELLM = (
+    b'{"benchmarks":[{"requests":{"successful":[{"request_id":"a","request_start_time":1750000000.25,'
+    b'"time_to_first_token_ms":100,"inter_token_latency_ms":10.0,"time_per_output_token_ms":19.0,'
+    b'"output_tokens":10}],"errored":[{"request_id":"b","error":"x"}]}}]}'
+)
 _EVENT = b'{"name":"d.worker_%s","cat":"kernel","ph":"X","ts":%d,"dur":2,"pid":1,"tid":1,"args":{"dispatch_id":%d}}'
 
 
-def seeds() -> list[tuple[str, bytes]]:
-    """(suffix, content) of every valid input that is damaged."""
-    found = [(".jsonl", _REQUEST * 2)]
+class Seed(NamedTuple):
+    """One valid input."""
+
+    suffix: str
+    content: bytes
+    place: str = ""
+    """Where in a run directory it lies, when the rest of the run is read with it."""
+
+
+def seeds() -> list[Seed]:
+    """Every valid input that is damaged."""
+    found = [Seed(".jsonl", _REQUEST * 2), Seed(".json", _GUIDELLM)]
     events = [
         _EVENT % (role, 10 * n + after, n) for n in range(4) for role, after in ((b"submit", 0), (b"wait", 4))
     ]
     found += [
-        (".jsonl", b"\n".join(events) + b"\n"),
-        (".json", b'{"baseTimeNanoseconds":5,"traceEvents":[\n' + b",\n".join(events) + b"\n]}\n"),
-        (".json", b"[\n  " + b",\n  ".join(events) + b"\n]"),
+        Seed(".jsonl", b"\n".join(events) + b"\n"),
+        Seed(".json", b'{"baseTimeNanoseconds":5,"traceEvents":[\n' + b",\n".join(events) + b"\n]}\n"),
+        Seed(".json", b"[\n  " + b",\n  ".join(events) + b"\n]"),
+        Seed(".json", b'{"traceEvents":[' + b",".join(events) + b'],"distributedInfo":{"rank":0}}'),
+        Seed(".log", b"\x1b[32m" + _RECORD * 2 + b"\x1b[0m 5%|# |\r" + _RECORD),
     ]
     for path in sorted(CASES.glob("*/*")):
-        if path.is_file() and path.suffix in _SUFFIXES and path.stat().st_size < 4_000:
-            found.append((path.suffix, path.read_bytes()))
-    log = (CASES / "traces" / "simpler-l3_multi_chip_dispatch.log").read_bytes()
-    found.append((".log", log[:3_000]))
+        if path.is_file() and path.suffix in (*_SUFFIXES, ".gz") and path.stat().st_size < 4_000:
+            found.append(Seed(path.suffix, path.read_bytes()))
+    for path in sorted((CASES / "traces").glob("*.log")):
+        lines = path.read_bytes().splitlines(keepends=True)
+        middle = len(lines) // 2
+        found += [Seed(".log", b"".join(lines[:12])), Seed(".log", b"".join(lines[middle : middle + 12]))]
+    for path in sorted(RUN.rglob("*")):
+        if path.is_file():
+            # Its first lines, and what was written last.
+            lines = path.read_bytes().splitlines(keepends=True)
+            kept = lines if len(lines) < 60 else [*lines[:25], *lines[-15:]]
+            found.append(Seed(path.suffix, b"".join(kept)))
+            found += [Seed(path.suffix, b"".join(kept), str(path.relative_to(RUN)))] * 2
     return found
 
 
@@ -64,46 +100,55 @@ def is_silent(recording: Recording) -> bool:
     return not any(report.issues for report in recording.reports)
 
 
-def is_sound_json(content: bytes) -> bool:
-    """Whether Python reads `content` as JSON values, one after the other.
+def is_sound_json(text: bytes) -> bool:
+    """Whether Python reads `text` as JSON values, one after the other.
 
     Raises:
         ValueError: it does not.
     """
-    if content.startswith(b"\x1f\x8b"):
-        content = _unpacked(content)
-    text = content.decode("utf-8-sig").strip()
+    if text.startswith(b"\x1f\x8b"):
+        text = _unpacked(text)
+    decoded = text.decode("utf-8-sig").strip()
     position = 0
-    while position < len(text):
-        _, position = json.JSONDecoder().raw_decode(text, position)
-        position += len(text[position:]) - len(text[position:].lstrip())
+    while position < len(decoded):
+        _, position = json.JSONDecoder(parse_int=str).raw_decode(decoded, position)
+        position += len(decoded[position:]) - len(decoded[position:].lstrip())
     return True
 
 
-def _unpacked(content: bytes) -> bytes:
+def _unpacked(packed: bytes) -> bytes:
     unpacked = b""
-    while content:
+    while packed:
         stream = zlib.decompressobj(wbits=31)
-        unpacked += stream.decompress(content)
+        unpacked += stream.decompress(packed)
         if not stream.eof:
             raise ValueError("truncated gzip")
-        content = stream.unused_data.lstrip(b"\0")
+        packed = stream.unused_data.lstrip(b"\0")
     return unpacked
 
 
-def check(path: Path, content: bytes, *, whole: bool) -> str:
-    """Read one input; the outcome in a word.
+def check(path: Path, damaged: bytes, *, whole: bool, in_pieces: bool) -> str:
+    """Read one input, a file or the run directory around it; the outcome in a word.
 
     Raises:
         Exception: whatever a user must never see.
     """
-    path.write_bytes(content)
     try:
         recording = load_recording([path])
-    except AnalyzerError:
+    except AnalyzerError as error:
+        if in_pieces:
+            with pieces_of(7), contextlib.suppress(AnalyzerError):
+                load_recording([path])
+                raise AssertionError("read in pieces, refused at once") from error
         return "refused"
-    if recording.reports and recording.reports[0].format == "chrome_trace" and is_silent(recording):
-        assert is_sound_json(content)
+    for report in recording.reports:
+        assert report.records >= report.parsed >= 0
+        assert report.lost >= 0
+    if path.is_file() and recording.reports[0].format == "chrome_trace" and is_silent(recording):
+        assert is_sound_json(damaged)
+    if in_pieces:
+        with pieces_of(7):
+            assert summary(load_recording([path])) == summary(recording)
     if whole:
         report = analyze_recording(recording)
         assert judge(report, strict=True).exit_code in (0, 1, 3, 4)
@@ -112,26 +157,58 @@ def check(path: Path, content: bytes, *, whole: bool) -> str:
     return "read"
 
 
+@contextlib.contextmanager
+def pieces_of(size: int) -> Iterator[None]:
+    """Read files a few bytes at a time."""
+    sizes = [(files, "PIECE"), (files, "_COMPRESSED_PIECE"), (content, "PIECE"), (event_stream, "PIECE")]
+    before = [getattr(module, name) for module, name in sizes]
+    for module, name in sizes:
+        setattr(module, name, size)
+    try:
+        yield
+    finally:
+        for (module, name), value in zip(sizes, before, strict=True):
+            setattr(module, name, value)
+
+
+def summary(recording: Recording) -> tuple[object, ...]:
+    """What must not depend on how a recording was read."""
+    spans = recording.spans
+    rows = [(spans.name_of(row), str(spans.args(row))) for row in range(len(spans))]
+    times = list(zip(spans.start_ns.tolist(), spans.duration_ns.tolist(), spans.rank.tolist(), strict=True))
+    issues = [sorted((issue.kind, issue.count, issue.lost) for issue in r.issues) for r in recording.reports]
+    return rows, times, issues, recording.requests, len(recording.invalid)
+
+
 def fuzz(count: int, seed: int) -> Counter[str]:
     """Check `count` damaged inputs; how many had which outcome."""
     inputs = seeds()
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as scratch:
+        run = Path(scratch) / "run"
+        shutil.copytree(RUN, run)
         for number in range(count):
             random = Random(f"{seed}:{number}")
-            suffix, content = random.choice(inputs)
-            damaged = mutate(content, random)
-            path = Path(scratch) / f"damaged{suffix}"
+            suffix, valid, place = random.choice(inputs)
+            damaged = mutate(valid, random)
+            path = run / place if place else Path(scratch) / f"damaged{suffix}"
+            original = path.read_bytes() if place else b""
+            path.write_bytes(damaged)
             signal.alarm(LONGEST_S)
             try:
-                outcomes[check(path, damaged, whole=number % 10 == 0)] += 1
+                outcome = check(
+                    run if place else path, damaged, whole=number % 10 == 0, in_pieces=number % 10 == 5
+                )
+                outcomes[outcome] += 1
             except BaseException:
                 kept = Path(tempfile.gettempdir()) / f"fuzz-{seed}-{number}{suffix}"
                 kept.write_bytes(damaged)
-                print(f"seed {seed}, input {number}: kept as {kept}", file=sys.stderr)
+                print(f"seed {seed}, input {number}, {place or 'alone'}: kept as {kept}", file=sys.stderr)
                 raise
             finally:
                 signal.alarm(0)
+                if place:
+                    path.write_bytes(original)
     return outcomes
 
 
