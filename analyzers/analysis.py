@@ -118,7 +118,7 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
         for result in pipelines
         if options.filters.ranks is None
         and recording.clocks.method != "not aligned"
-        and (split := measure_step_time(result, spans, lifecycle, matching)) is not None
+        and (split := measure_step_time(result, lifecycle, matching)) is not None
     ]
     steady = {key for result in pipelines for key in result.steady_steps.dispatch_id.tolist()} - {ABSENT}
     skew = [

@@ -17,7 +17,7 @@ import numpy as np
 
 from analyzers.callables import SUBMIT, is_prefill
 from analyzers.lifecycle import Lifecycle
-from analyzers.pipeline import PipelineResult, prefills
+from analyzers.pipeline import PipelineResult
 from analyzers.rounds import RankRun, Round, RoundMatching
 from analyzers.spans import ABSENT, Clock, Int64s, Mask, Source, SpanTable
 from analyzers.statistics import Summary, summarize
@@ -79,7 +79,7 @@ class Breakdown:
 
 
 def measure_step_time(
-    pipeline: PipelineResult, spans: SpanTable, lifecycle: Lifecycle, matching: RoundMatching
+    pipeline: PipelineResult, lifecycle: Lifecycle, matching: RoundMatching
 ) -> StepTime | None:
     """Split the time of every step of a decode callable that follows another one directly; None when there is none.
 
@@ -88,7 +88,7 @@ def measure_step_time(
     callable_name = pipeline.figures.callable
     if len(lifecycle.of(callable_name)):
         rounds = [item for item in matching.rounds if item.callable == callable_name]
-        return _Serving(callable_name, spans, lifecycle).measure(rounds, pipeline.steady_steps)
+        return _Serving(callable_name, lifecycle).measure(rounds, pipeline.steady_steps)
     windows, runs, left_out = _windows_of_rounds(callable_name, matching)
     if not runs:
         return None
@@ -131,22 +131,20 @@ def split_windows(starts_ns: Int64s, ends_ns: Int64s, segments: Sequence[Segment
 class _Serving:
     """The steps of one callable as the serving trace shows them."""
 
-    def __init__(self, callable_name: str, spans: SpanTable, lifecycle: Lifecycle) -> None:
+    def __init__(self, callable_name: str, lifecycle: Lifecycle) -> None:
         self._callable = callable_name
-        self._spans = spans
+        self._lifecycle = lifecycle
         self._before, self._following = lifecycle.neighbours(callable_name)
-        self._prefills = prefills(spans, lifecycle)
-        self._on_host_clock = _on_host_clock(callable_name, spans)
-        self._published_by, self._publication = _publication(spans, lifecycle.of(callable_name))
+        self._published_by, self._publication = _publication(lifecycle, callable_name)
 
     def measure(self, rounds: Sequence[Round], steady: Steps) -> StepTime | None:
         """The figures of every step that follows another one directly."""
-        joined = self._on_host_clock and bool(rounds)
+        joined = bool(rounds) and _on_host_clock(self._callable, self._lifecycle.spans)
         starts, ends = self._published(self._before), self._published(self._following)
         runs = _last_runs(self._following, rounds) if joined else [None] * len(starts)
         has_run = np.array([run is not None for run in runs], dtype=np.bool_)
         backwards = ends < starts
-        prefilled = ~backwards & self._prefills.overlap(starts, ends)
+        prefilled = ~backwards & self._lifecycle.prefills.overlap(starts, ends)
         unknown = ~backwards & ~prefilled & ~has_run & joined
         good = ~(backwards | prefilled | unknown)
         is_steady = good & np.isin(self._following.submit, steady.submit)
@@ -185,22 +183,22 @@ class _Serving:
         return segments
 
     def _of_step(self, phase: StepPhase, suffix: str, steps: Steps) -> Segment:
-        found = StepSpans(self._spans, suffix)
+        found = self._lifecycle.step_spans(suffix)
         positions = found.of(steps)
         if not len(found):
             return Segment(phase, steps.start_ns, steps.start_ns, positions != ABSENT)
         return Segment(phase, found.start_ns[positions], found.end_ns[positions], positions != ABSENT)
 
 
-def _publication(spans: SpanTable, steps: Steps) -> tuple[PublishedBy, StepSpans | None]:
+def _publication(lifecycle: Lifecycle, callable_name: str) -> tuple[PublishedBy, StepSpans | None]:
     """What ends a step, and its spans where they are not the waits themselves."""
     sources: list[tuple[PublishedBy, str]] = [
         ("process_step_output", PROCESS_SPAN),
         ("reclaim_decode", RECLAIM_SPAN),
     ]
     for published_by, suffix in sources:
-        found = StepSpans(spans, suffix)
-        if bool((found.of(steps) != ABSENT).all()):
+        found = lifecycle.step_spans(suffix)
+        if bool((found.of(lifecycle.of(callable_name)) != ABSENT).all()):
             return published_by, found
     return "worker_wait", None
 

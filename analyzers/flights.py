@@ -19,9 +19,10 @@ def scheduler_flights(spans: SpanTable, run_ids: Collection[int] | None = None) 
 
     Only the runs of `run_ids`, where they are given.
     """
-    rows = np.flatnonzero(
-        (spans.source == Source.STRACE) & (spans.run_id != ABSENT) & spans.where_name(_is_edge)
-    )
+    of_runs = (spans.source == Source.STRACE) & (spans.run_id != ABSENT)
+    if not of_runs.any():
+        return []
+    rows = np.flatnonzero(of_runs & spans.where_name(_is_edge))
     if run_ids is not None:
         rows = rows[np.isin(spans.run_id[rows], list(run_ids))]
     runs, codes = np.unique(spans.run_id[rows], return_inverse=True)

@@ -10,11 +10,13 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from analyzers.callables import RUN, callable_of, is_prefill
 from analyzers.endpoints import Endpoint, Endpoints, SpanReference, find_endpoints
 from analyzers.grouping import Rows, number_groups, split_groups, turns
-from analyzers.intervals import open_at
+from analyzers.intervals import IntervalSet, open_at
 from analyzers.pairing import OrderedGroup, pair_across_processes, pair_by_id, pair_by_order, without
-from analyzers.spans import ABSENT, SpanTable
+from analyzers.spans import ABSENT, Source, SpanTable
+from analyzers.step_spans import StepSpans
 from analyzers.steps import PAIRED_BY, PairedBy, Steps, join_steps
 
 FaultKind = Literal[
@@ -82,6 +84,8 @@ class Lifecycle:
     cross_process: list[CrossProcessPair]
     depth: int | None
     """The declared depth; None when the input declares none."""
+    spans: SpanTable
+    """What all of it was found in."""
 
     def of(self, callable_name: str) -> Steps:
         """The valid steps of one callable, in order of submission."""
@@ -92,6 +96,27 @@ class Lifecycle:
         before, following = self._consecutive
         pairs = self._pairs_of_callable.get(callable_name, np.empty(0, dtype=np.intp))
         return self.steps.select(before[pairs]), self.steps.select(following[pairs])
+
+    def step_spans(self, suffix: str) -> StepSpans:
+        """The spans of steps whose name ends in `suffix`; looked for once."""
+        if suffix not in self._step_spans:
+            self._step_spans[suffix] = StepSpans(self.spans, suffix)
+        return self._step_spans[suffix]
+
+    @functools.cached_property
+    def prefills(self) -> IntervalSet:
+        """When a prefill was in flight: blocking runs and submitted ones."""
+        spans = self.spans
+        blocking = np.flatnonzero((spans.source == Source.SERVING) & spans.where_name(_is_prefill_run))
+        submitted = [self.of(name) for name in self.steps.callables if is_prefill(name)]
+        return IntervalSet(
+            np.concatenate([spans.start_ns[blocking], *(steps.start_ns for steps in submitted)]),
+            np.concatenate([spans.end_ns[blocking], *(steps.end_ns for steps in submitted)]),
+        )
+
+    @functools.cached_property
+    def _step_spans(self) -> dict[str, StepSpans]:
+        return {}
 
     @functools.cached_property
     def _consecutive(self) -> tuple[Rows, Rows]:
@@ -136,7 +161,13 @@ def check_lifecycles(spans: SpanTable, invalid: SpanTable, *, depth: int | None 
         edges=pairing.edges,
         cross_process=pairing.cross_process,
         depth=depth,
+        spans=spans,
     )
+
+
+def _is_prefill_run(name: str) -> bool:
+    found = callable_of(name)
+    return found is not None and name.endswith(RUN) and is_prefill(found)
 
 
 class _Pairing:

@@ -10,14 +10,13 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from analyzers.callables import RUN, callable_of, is_prefill
 from analyzers.endpoints import SpanReference
 from analyzers.flights import scheduler_flights
 from analyzers.intervals import Interval, IntervalSet, most_open
 from analyzers.lifecycle import Fault, Lifecycle
 from analyzers.rounds import RankRun, RoundMatching
 from analyzers.rounds import Round as RankRound
-from analyzers.spans import ABSENT, Mask, Source, SpanTable
+from analyzers.spans import ABSENT, Mask, SpanTable
 from analyzers.statistics import Summary, summarize
 from analyzers.step_spans import PREPARE_SPAN, RECLAIM_SPAN, StepSpans
 from analyzers.steps import Steps
@@ -150,7 +149,7 @@ def measure_pipeline(
         pairs=max(0, len(flights) - 1),
         overlapping=sum(after.start_ns < flight.end_ns for flight, after in pairwise(flights)),
     )
-    steady_steps, steady = _steady_state(steps, prefills(spans, lifecycle), full_batch)
+    steady_steps, steady = _steady_state(steps, lifecycle.prefills, full_batch)
     figures = Pipeline(
         callable=callable_name,
         state=_state(returned if returned.pairs else scheduled, lifecycle.depth),
@@ -159,7 +158,7 @@ def measure_pipeline(
         in_flight=in_flight,
         returned=returned,
         scheduled=scheduled,
-        prepare=_prepare_overlap(before, following, spans, rounds),
+        prepare=_prepare_overlap(before, following, lifecycle, rounds),
         bind=_bind_overlap(matching, callable_name),
         cadence=summarize(following.start_ns - before.start_ns),
         steady=steady,
@@ -215,21 +214,6 @@ def _flights(spans: SpanTable, matching: RoundMatching, callable_name: str) -> l
     return scheduler_flights(spans, of_callable or None)
 
 
-def prefills(spans: SpanTable, lifecycle: Lifecycle) -> IntervalSet:
-    """When a prefill was in flight: blocking runs and submitted ones."""
-    blocking = np.flatnonzero((spans.source == Source.SERVING) & spans.where_name(_is_prefill_run))
-    submitted = [lifecycle.of(name) for name in lifecycle.steps.callables if is_prefill(name)]
-    return IntervalSet(
-        np.concatenate([spans.start_ns[blocking], *(steps.start_ns for steps in submitted)]),
-        np.concatenate([spans.end_ns[blocking], *(steps.end_ns for steps in submitted)]),
-    )
-
-
-def _is_prefill_run(name: str) -> bool:
-    found = callable_of(name)
-    return found is not None and name.endswith(RUN) and is_prefill(found)
-
-
 def _steady_state(
     steps: Steps, prefilled: IntervalSet, full_batch: Interval | None
 ) -> tuple[Steps, SteadyState]:
@@ -253,7 +237,7 @@ def _steady_state(
 
 
 def _prepare_overlap(
-    before: Steps, following: Steps, spans: SpanTable, rounds: Sequence[RankRound]
+    before: Steps, following: Steps, lifecycle: Lifecycle, rounds: Sequence[RankRound]
 ) -> Overlap:
     """Neighbours of which the later step's prepare intersects runner_run of the earlier one, on any rank."""
     runners: dict[int, list[Interval]] = {}
@@ -263,7 +247,7 @@ def _prepare_overlap(
     runners.pop(ABSENT, None)
     if not runners:
         return Overlap(0, 0)
-    prepared = StepSpans(spans, PREPARE_SPAN)
+    prepared = lifecycle.step_spans(PREPARE_SPAN)
     pairs = overlapping = 0
     columns = before.dispatch_id.tolist(), prepared.of(following).tolist()
     for dispatch_id, position in zip(*columns, strict=True):

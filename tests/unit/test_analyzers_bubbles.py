@@ -59,7 +59,7 @@ def measure(*tables: SpanTable) -> StepTime | None:
     matching = match_rounds(*rank_runs(spans, DispatchNames(spans)))
     callable_name = "decode" if lifecycle.steps else "all runs"
     pipeline = measure_pipeline(callable_name, spans, lifecycle, matching, full_batch=None)
-    return measure_step_time(pipeline, spans, lifecycle, matching)
+    return measure_step_time(pipeline, lifecycle, matching)
 
 
 def means(result: StepTime) -> dict[str, float | None]:
