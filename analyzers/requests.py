@@ -114,7 +114,9 @@ def _measure(
 ) -> RequestFigures:
     good = [timing for timing in timings if timing.error is None]
     tpots = [(timing, tpot) for timing in good if (tpot := tpot_parts(timing)) is not None]
-    events = [event for timing in good for event in timing.chunks or ()]
+    # Without the arrivals of some of the tokens, a rate in a part of the time would miss them.
+    has_arrivals = all(timing.chunks is not None for timing in good if timing.output_tokens)
+    events = [event for timing in good for event in timing.chunks or ()] if has_arrivals else []
     gaps = [gap for timing in good for gap in step_gaps(timing)]
     later = [tokens for timing in good for _, tokens in (timing.chunks or ())[1:]]
     output_tokens = sum(timing.output_tokens or 0 for timing in good)

@@ -140,7 +140,7 @@ class _GroupKeys:
         if isinstance(pid, int):
             rank = self._rank_of_pid.get(pid)
             return (0, pid) if rank is None else (1, rank)
-        return (0, f"{pid}" if pid is not None else process[0])
+        return (0, f"{pid}" if pid is not None else f"(unknown) of {process[0]}")
 
     def name(self, key: GroupKey) -> str:
         kind, number = key

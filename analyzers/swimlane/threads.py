@@ -85,7 +85,7 @@ def _role(spans: SpanTable, rows: list[int]) -> str:
 
 
 def _label(spans: SpanTable, role: str, lane: Lane, *, alone: bool) -> str:
-    thread = spans.thread_names.get(lane, f"thread {lane.tid}")
+    thread = spans.thread_names.get(lane, f"thread {'(unknown)' if lane.tid is None else lane.tid}")
     if role == "other":
         return thread
     return role if alone else f"{role}, {thread}"

@@ -267,3 +267,13 @@ def test_peak_is_never_below_the_mean() -> None:
     [figures] = measure_requests([timing])
     assert figures.throughput_per_s == pytest.approx(2 / 1.5)
     assert figures.peak_per_s == pytest.approx(2 / 1.5)
+
+
+def test_rates_in_a_part_of_the_time_need_every_arrival() -> None:
+    known = {"id": 1, "submit_ms": 0, "chunks": [{"t_ms": 10, "tokens": 1}, {"t_ms": 1000, "tokens": 1}]}
+    unknown = {"id": 2, "submit_ms": 0, "first_token_ms": 10, "end_ms": 1000, "output_tokens": 50}
+    data = "\n".join(map(json.dumps, (known, unknown))).encode()
+    [figures] = measure_requests(read_requests(data, "requests.jsonl").timings)
+    # A peak of 2 tokens/s beside a mean of 52 would be a contradiction.
+    assert (figures.throughput_per_s, figures.peak_per_s) == (52, None)
+    assert figures.full_batch_throughput_per_s is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,14 @@ from analyzers.readers.chrome_trace import ChromeTrace, read_chrome_trace
 from analyzers.readers.files import read_bytes
 from analyzers.readers.json_objects import iterate_lines
 from analyzers.readers.load import IssueCounter
+from analyzers.readers.recording import load_recording
 from analyzers.report.json import render_json
+from analyzers.report.markdown import render_markdown
 from analyzers.report.model import Report
+from analyzers.report.tables import report_tables
 from analyzers.spans import Lane
+from analyzers.statistics import summarize
+from analyzers.swimlane.write import write_swimlane
 
 DATA = Path(__file__).parent / "data"
 
@@ -63,8 +70,9 @@ def test_04_array_and_object_give_the_same_analysis() -> None:
         for name in ("array.json", "object.json")
     )
     assert array == document
-    with pytest.raises(UnusableInputError, match="not a trace: no traceEvents"):
+    with pytest.raises(UnusableInputError, match="not a trace: no traceEvents") as raised:
         analyze([path_of(case, "other.json")])
+    assert raised.value.exit_code == 2
 
 
 def test_05_trailing_empty_object_is_no_event() -> None:
@@ -85,7 +93,9 @@ def test_08_bytes_that_are_not_utf8() -> None:
     assert len(trace.spans) == 2
     assert trace.report.count("invalid_utf8") == 1
     assert "\ufffd" in trace.spans.name_of(0)
-    render_json(analyze([path_of("08-json-non-utf8")])).encode()
+    report = analyze([path_of("08-json-non-utf8")])
+    assert "\ufffd" in render_json(report).encode().decode()
+    assert "\ufffd" in render_markdown(report, report_tables(report), "Analysis").encode().decode()
 
 
 def test_10_unsigned_64_bit_arguments_stay_exact() -> None:
@@ -152,6 +162,10 @@ def test_23_zero_durations_are_spans() -> None:
     assert len(trace.spans) == 3
     report = analyze([path_of("23-dur-zero-valid")])
     assert sum(entry.total_ns for entry in report.span_names) == 4_000
+    assert summarize(trace.spans.duration_ns).p50 == 0
+    assert [lane.busy_ns for lane in report.lanes] == [4_000]
+    # A rate or share that is not finite would be none in JSON.
+    assert not {"NaN", "Infinity"} & set(re.findall(r"\w+", render_json(report)))
 
 
 def test_25_metadata_needs_no_time() -> None:
@@ -165,6 +179,18 @@ def test_27_a_missing_pid_is_not_pid_zero() -> None:
     trace = read("27-pid-tid-missing")
     assert [(lane.pid, lane.tid) for lane in map(trace.spans.lane_of, range(2))] == [(None, None), (0, 0)]
     assert trace.report.count("missing_pid") == 1
+    lanes = {(lane.pid, lane.tid) for lane in analyze([path_of("27-pid-tid-missing")]).lanes}
+    assert lanes == {("(unknown)", "(unknown)"), ("0", "0")}
+
+
+def test_27_an_unknown_thread_is_drawn_as_one(tmp_path: Path) -> None:
+    output = tmp_path / "swimlane.json"
+    write_swimlane(load_recording([path_of("27-pid-tid-missing")]).spans, output)
+    drawn = json.loads(output.read_text())["traceEvents"]
+    threads = [event["args"]["name"] for event in drawn if event["name"] == "thread_name"]
+    assert threads == ["thread (unknown)", "thread 0"]
+    # Neither the process nor the thread is 0.
+    assert len({(event["pid"], event["tid"]) for event in drawn if event["ph"] == "X"}) == 2
 
 
 def test_29_string_pids_and_negative_tids_are_lanes() -> None:
@@ -214,6 +240,14 @@ def test_35_overlapping_spans_are_both_kept() -> None:
     assert (lane.overlaps, lane.first_overlap) == (1, ["kernel_a", "kernel_b"])
     # [400, 520) and [470, 610) us: 210 us, not 260.
     assert lane.busy_ns == 210_000
+
+
+def test_35_overlapping_spans_are_drawn_on_tracks_of_their_own(tmp_path: Path) -> None:
+    output = tmp_path / "swimlane.json"
+    write_swimlane(load_recording([path_of("35-x-overlap-on-one-tid")]).spans, output)
+    drawn = [event for event in json.loads(output.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert {event["name"]: event["dur"] for event in drawn} == {"kernel_a": 120, "kernel_b": 140}
+    assert len({(event["pid"], event["tid"]) for event in drawn}) == 2
 
 
 def test_spans_that_cross_inside_a_third_are_noticed(tmp_path: Path) -> None:
