@@ -111,7 +111,12 @@ class Lifecycle:
         submitted = [self.of(name) for name in self.steps.callables if is_prefill(name)]
         return IntervalSet(
             np.concatenate([spans.start_ns[blocking], *(steps.start_ns for steps in submitted)]),
-            np.concatenate([spans.end_ns[blocking], *(steps.end_ns for steps in submitted)]),
+            np.concatenate(
+                [
+                    spans.start_ns[blocking] + spans.duration_ns[blocking],
+                    *(steps.end_ns for steps in submitted),
+                ]
+            ),
         )
 
     @functools.cached_property

@@ -262,7 +262,8 @@ class SpanTable:
         chosen = self.clock == clock if rows is None else rows & (self.clock == clock)
         if not chosen.any():
             return None
-        return int(self.start_ns[chosen].min()), int(self.end_ns[chosen].max())
+        starts = self.start_ns[chosen]
+        return int(starts.min()), int((starts + self.duration_ns[chosen]).max())
 
 
 class SpanTableBuilder:

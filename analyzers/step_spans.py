@@ -37,7 +37,8 @@ class StepSpans:
         """Position in `processes`."""
         self.step_id: Int64s = spans.step_id[self.row]
         self.start_ns: Int64s = spans.start_ns[self.row]
-        self.end_ns: Int64s = spans.end_ns[self.row]
+        # Not `spans.end_ns`, which would be computed for every row and kept.
+        self.end_ns: Int64s = self.start_ns + spans.duration_ns[self.row]
         self._codes = codes
         self._steps = np.unique(self.step_id)
         self._keys = self._key(self.process, np.searchsorted(self._steps, self.step_id))
