@@ -13,6 +13,7 @@ import numpy as np
 
 from analyzers.arguments import ArgumentFile, ArgumentList, decode_arguments
 from analyzers.errors import UnusableInputError
+from analyzers.readers.begin_end import OpenSpans, TimedEvent
 from analyzers.readers.chrome_events import Envelope, Event, nanoseconds
 from analyzers.readers.event_columns import (
     NotOrdinaryError,
@@ -108,18 +109,6 @@ def _read(pieces: Iterator[bytes], assembler: _Assembler, issues: IssueCounter) 
     return trace
 
 
-@dataclass(frozen=True)
-class _Timed:
-    """A begin or end event waiting for its counterpart; file order breaks ties of time."""
-
-    at_ns: int
-    is_begin: bool
-    name: str
-    event: Event
-    lane: Lane
-    where: str
-
-
 class _Assembler:
     """Turns events into rows; begin/end events are matched once all are known, since files are not sorted."""
 
@@ -136,8 +125,8 @@ class _Assembler:
         self._arguments = arguments
         self._first_zero: str | None = None
         """Where the first event at time 0 stands."""
-        self._nested: dict[Lane, list[_Timed]] = {}
-        self._async: dict[Hashable, list[_Timed]] = {}
+        self._nested: dict[Lane, list[TimedEvent]] = {}
+        self._async: dict[Hashable, list[TimedEvent]] = {}
 
     def trace(self, envelope: Envelope) -> ChromeTrace:
         """Everything added, as one trace."""
@@ -253,7 +242,7 @@ class _Assembler:
         if phase in _INSTANTS:
             self._append(self.spans, event, start, 0, lane, Kind.INSTANT, _arguments(event))
             return
-        timed = _Timed(start, phase in "BbS", _text(event.name), event, lane, where)
+        timed = TimedEvent(start, phase in "BbS", _text(event.name), event, lane, where)
         if phase in "BE":
             self._nested.setdefault(lane, []).append(timed)
         else:
@@ -266,35 +255,27 @@ class _Assembler:
         for timed_events in self._async.values():
             self._match(timed_events, Kind.ASYNC)
 
-    def _match(self, timed_events: list[_Timed], kind: Kind) -> None:
+    def _match(self, timed_events: list[TimedEvent], kind: Kind) -> None:
         """Pair ends with begins: one without a name closes the innermost span, another the innermost of its name.
 
         On a thread spans nest, so that an end cuts what is open inside; asynchronous spans of one id may overlap.
         """
-        open_spans: list[_Timed] = []
+        open_spans = OpenSpans()
         for timed in sorted(timed_events, key=lambda timed: timed.at_ns):
             if timed.is_begin:
-                open_spans.append(timed)
+                open_spans.push(timed)
                 continue
-            named = (
-                index
-                for index in reversed(range(len(open_spans)))
-                if not timed.name or open_spans[index].name == timed.name
-            )
-            index = next(named, None)
-            if index is None:
+            begin, inside = open_spans.pop(timed.name, cut=kind is Kind.SPAN)
+            if begin is None:
                 self._issues.add("unmatched_end", timed.where)
                 continue
-            begin = open_spans.pop(index)
-            if kind is Kind.SPAN:
-                self._never_ended(open_spans[index:])
-                del open_spans[index:]
+            self._never_ended(inside)
             arguments = {**_arguments(begin.event), **_arguments(timed.event)}
             duration = timed.at_ns - begin.at_ns
             self._append(self.spans, begin.event, begin.at_ns, duration, begin.lane, kind, arguments)
-        self._never_ended(open_spans)
+        self._never_ended(open_spans.left())
 
-    def _never_ended(self, begins: Sequence[_Timed]) -> None:
+    def _never_ended(self, begins: Sequence[TimedEvent]) -> None:
         for begin in begins:
             self._issues.add("unmatched_begin", begin.where)
 

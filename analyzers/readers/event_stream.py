@@ -38,6 +38,7 @@ _ARRAY_START = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BARE_ARRAY = re.compile(rb"\[\s*([{\],]|$)")
 _BEFORE_FIRST = re.compile(rb"\s*(?=\{)")
 _BETWEEN = re.compile(rb"\s*,\s*(?=\{)")
+_SEPARATOR = re.compile(rb"\s*,\s*")
 _LINE_START = re.compile(rb"\n[ \t]*$")
 _STRAY_BRACKET = re.compile(rb"\]\s*,\s*(?=\{)")
 _PERHAPS_EVENT = re.compile(rb"[,\n][ \t\r\n]*(?=\{)")
@@ -140,30 +141,46 @@ class EventStream:
     def _ordinary(self, window: int) -> tuple[Batch | None, bool]:
         """The whole events at the start of the window; None, and whether damage is why, when it has none."""
         content = self._content
-        text = content.data[content.position : content.position + window]
-        lead = (_BETWEEN if self._after_element else _BEFORE_FIRST).match(text)
+        lead = (_BETWEEN if self._after_element else _BEFORE_FIRST).match(content.data, content.position)
         if lead is None:
             return None, False
-        start = lead.end()
+        start = lead.end() - content.position
+        text = content.data[content.position : content.position + window]
         if self._newline is not None and (batch := self._by_lines(text, start)) is not None:
             return batch, False
         elements = scan_elements(text[start:])
         if not len(elements.starts):
             return None, False
         starts, ends = elements.starts + start, elements.ends + start
+        found = len(starts)
         body = text[start : int(ends[-1])]
-        invalid: Sequence[int] = ()
-        if not _is_utf8(body):
-            body, invalid = _repaired(text, starts, ends)
-        events = _decode_array(body)
-        if events is None or len(events) != len(starts):
-            return None, True
-        for row in invalid:
-            self._issues.add("invalid_utf8", content.where(content.position + int(starts[row])))
+        events = _decode_array(body) if _is_utf8(body) else None
+        if events is None or len(events) != found:
+            events = self._one_by_one(text, starts.tolist(), ends.tolist())
+            if not events:
+                return None, True
+            starts, ends = starts[: len(events)], ends[: len(events)]
         offsets = starts + content.offset()
         content.position += int(ends[-1])
         self._after_element = True
-        return self._batch(events, offsets, text, starts.tolist(), ends.tolist()), False
+        return self._batch(events, offsets, text, starts.tolist(), ends.tolist()), len(events) < found
+
+    def _one_by_one(self, text: bytes, starts: Sequence[int], ends: Sequence[int]) -> list[Event]:
+        """The events up to the first element that is none, by Python's reading: NaN and bad bytes cost nothing."""
+        content, events = self._content, list[Event]()
+        before = None
+        for start, end in zip(starts, ends, strict=True):
+            raw = text[start:end]
+            if before is not None and not _SEPARATOR.fullmatch(text, before, start):
+                break
+            try:
+                events.append(event_of(raw))
+            except (RecursionError, ValueError, TypeError):
+                break
+            if not _is_utf8(raw):
+                self._issues.add("invalid_utf8", content.where(content.position + start))
+            before = end
+        return events
 
     def _by_lines(self, text: bytes, start: int) -> Batch | None:
         """The events that each begin a line, up to the last line that does; None when that is not what they do."""
@@ -385,19 +402,6 @@ def _is_utf8(text: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _repaired(text: bytes, starts: Int64s, ends: Int64s) -> tuple[bytes, list[int]]:
-    """The elements with U+FFFD for bytes that are not UTF-8, and which of them had any."""
-    parts, invalid, before = [], [], int(starts[0])
-    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        element = text[start:end]
-        if not _is_utf8(element):
-            invalid.append(row)
-            element = element.decode(errors="replace").encode()
-        parts += [text[before:start], element]
-        before = end
-    return b"".join(parts), invalid
 
 
 def _decode_array(body: bytes) -> list[Event] | None:
