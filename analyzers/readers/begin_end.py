@@ -29,6 +29,7 @@ class OpenSpans:
         self._begun = 0
 
     def push(self, begin: TimedEvent) -> None:
+        """A span begins inside of those that are open."""
         self._open[self._begun] = begin
         self._by_name.setdefault(begin.name, []).append(self._begun)
         self._begun += 1

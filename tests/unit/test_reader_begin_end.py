@@ -9,7 +9,7 @@ from analyzers.spans import Lane
 
 
 def begin(name: str, at_ns: int) -> TimedEvent:
-    return TimedEvent(at_ns, True, name, Event(), Lane(1, 1), "")
+    return TimedEvent(at_ns, True, name, Event(), Lane("file", 1, 1), "")
 
 
 def searched(
