@@ -112,16 +112,22 @@ class Content:
             return False
         return isinstance(value, dict) and isinstance(value.get("ph"), str)
 
-    def skip_to_candidate(self, candidate: re.Pattern[bytes]) -> bool:
-        """Move behind the next match of a separator and white space; False when the content ends before it."""
+    def skip_to_candidate(self, candidate: re.Pattern[bytes], mark: bytes) -> tuple[bool, int]:
+        """Move behind the next match of a separator and white space; False when the content ends before it.
+
+        Also how often `mark` stands in what was skipped.
+        """
+        marks = 0
         while True:
             match = candidate.search(self.data, self.position)
+            # Without one, it may begin in what is there: white space at the end, and what stands before it.
+            end = match.end() if match else max(self.position, len(self.data.rstrip()) - 1)
+            marks += self.data.count(mark, self.position, end)
             if match is not None:
-                self.position = match.end()
-                return True
-            # The match may begin in what is there: white space at the end, and what stands before it.
-            self.position = max(self.position, len(self.data.rstrip()) - 1)
+                self.position = end
+                return True, marks
             if self._is_whole:
-                return False
+                return False, marks + self.data.count(mark, end)
+            self.position = end
             self.trim(keep=PIECE)
             self.require(len(self.data) - self.position + PIECE)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from analyzers.arguments import LENIENT_JSON
 from analyzers.readers.chrome_events import Event, nanoseconds
 from analyzers.spans import ABSENT, Int64s, as_id
 
@@ -104,8 +105,8 @@ def argument_columns(arguments: Sequence[bytes]) -> dict[str, Int64s | int]:
     """
     try:
         found = [_NO_IDS if text in _NO_ARGUMENTS else _ids.decode(text) for text in arguments]
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise NotOrdinaryError from error
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        found = [_NO_IDS if text in _NO_ARGUMENTS else _lenient_ids(text) for text in arguments]
     columns = dict(zip(_FIELDS, zip(*map(msgspec.structs.astuple, found), strict=True), strict=True))
     slots, failed = columns.pop("buffer_slot"), columns.pop("failed")
     if any(value is not None for value in columns["slot"]):
@@ -114,6 +115,21 @@ def argument_columns(arguments: Sequence[bytes]) -> dict[str, Int64s | int]:
         )
     found_ids = {column: _id_column(values) for column, values in {**columns, "slot": slots}.items()}
     return {**found_ids, "failed": np.array([value is True for value in failed], dtype=np.int64)}
+
+
+def _lenient_ids(text: bytes) -> _ArgumentIds:
+    """The ids in arguments of which some other may be JSON that only Python reads, such as NaN."""
+    try:
+        return _ids.decode(text)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        pass
+    try:
+        values = LENIENT_JSON.decode(text.decode(errors="replace"))
+    except (RecursionError, ValueError) as error:
+        raise NotOrdinaryError from error
+    if not isinstance(values, dict):
+        raise NotOrdinaryError
+    return _ArgumentIds(**{key: values[key] for key in _FIELDS if key in values})
 
 
 def _id_column(values: Sequence[Any]) -> Int64s | int:

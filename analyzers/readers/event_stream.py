@@ -42,6 +42,10 @@ _SEPARATOR = re.compile(rb"\s*,\s*")
 _LINE_START = re.compile(rb"\n[ \t]*$")
 _STRAY_BRACKET = re.compile(rb"\]\s*,\s*(?=\{)")
 _PERHAPS_EVENT = re.compile(rb"[,\n][ \t\r\n]*(?=\{)")
+_PHASE = b'"ph"'
+"""What every event has: how many were lost in what cannot be read."""
+
+_MOST_SINGLES = 1000
 _EMPTY = re.compile(rb"\{\s*\}")
 
 
@@ -121,16 +125,22 @@ class EventStream:
         content.position = len(self._layout.header)
         self._learn_lines()
         window = PIECE
+        singles: list[tuple[Event, int]] = []
         while not self._ended:
             content.trim()
             content.require(window)
             batch, is_damaged = self._ordinary(window)
+            if batch is None and (single := self._single()) is not None:
+                singles.append(single)
+            if singles and (batch is not None or len(singles) == _MOST_SINGLES):
+                yield _joined(singles)
+                singles = []
             if batch is not None:
                 yield batch
-            elif (single := self._single()) is not None:
-                yield single
             # Near damage, little is scanned in vain.
             window = max(window // 16, _SMALLEST_WINDOW) if is_damaged else min(window * 2, PIECE)
+        if singles:
+            yield _joined(singles)
 
     def _learn_lines(self) -> None:
         content = self._content
@@ -215,7 +225,7 @@ class EventStream:
             return Batch([event for event, keep in zip(events, kept, strict=True) if keep], offsets[kept])
         return Batch(events, offsets)
 
-    def _single(self) -> Batch | None:
+    def _single(self) -> tuple[Event, int] | None:
         """One element, comma or bracket, whatever its state; what was no event is counted."""
         content, issues = self._content, self._issues
         content.skip_space()
@@ -255,7 +265,7 @@ class EventStream:
             else:
                 if not _is_utf8(raw):
                     issues.add("invalid_utf8", content.where(at))
-                return Batch([event], np.array([offset], dtype=np.int64))
+                return event, offset
         issues.add("malformed", content.where(at), lost=1)
         return None
 
@@ -264,19 +274,18 @@ class EventStream:
         content, issues = self._content, self._issues
         where, offset = content.where(at), content.offset(at)
         content.position += 1
-        while content.skip_to_candidate(_PERHAPS_EVENT):
-            if content.is_event():
-                issues.add("malformed", where, lost=1)
+        phases, is_more = 0, True
+        while is_more:
+            is_more, skipped = content.skip_to_candidate(_PERHAPS_EVENT, _PHASE)
+            phases += skipped
+            if is_more and content.is_event():
+                issues.add("malformed", where, lost=max(1, phases))
                 self._after_element = False
                 return
         rest = content.data[max(0, offset - content.offset(0)) :]
-        if is_cut:
-            issues.add("torn_tail", where, lost=1)
+        issues.add("torn_tail" if is_cut else "malformed", where, lost=max(1, phases))
+        if is_cut or b"]" not in rest:
             issues.add("unterminated", where)
-        else:
-            issues.add("malformed", where, lost=1)
-            if b"]" not in rest:
-                issues.add("unterminated", where)
         self._ended = True
         self.envelope = self._envelope_in_text(rest)
 
@@ -340,7 +349,7 @@ class EventStream:
 
     def _lose_trailer(self, trailer: bytes, where: str) -> None:
         """Count data behind the end, which may be another trace: nobody knows whether on the same clock."""
-        self._issues.add("trailing_data", where, lost=max(1, trailer.count(b'"ph"')))
+        self._issues.add("trailing_data", where, lost=max(1, trailer.count(_PHASE)))
 
     def _envelope_in_text(self, trailer: bytes) -> Envelope:
         if not self._layout.is_document:
@@ -388,6 +397,10 @@ class EventStream:
                 self._issues.add("invalid_utf8", where)
             offset += len(line) + 1
         return Batch(found, np.array(places, dtype=np.int64))
+
+
+def _joined(singles: Sequence[tuple[Event, int]]) -> Batch:
+    return Batch([event for event, _ in singles], np.array([offset for _, offset in singles], dtype=np.int64))
 
 
 def _is_event(record: dict[str, Any]) -> bool:

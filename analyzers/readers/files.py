@@ -21,6 +21,7 @@ _HEAD = 1 << 20
 LONGEST_LINE = 1 << 24
 """Bytes after which a line is cut: what holds no line end for so long is no text."""
 
+_LONGEST_MARK = 4
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -37,7 +38,7 @@ def is_plain(path: Path) -> bool:
     """
     try:
         with path.open("rb") as file:
-            first = file.read(4)
+            first = file.read(_LONGEST_MARK)
     except OSError as error:
         raise UnusableInputError(f"{path}: cannot be read: {error.strerror or error}") from error
     return not first.startswith(GZIP_MAGIC) and _wide_encoding(first) is None
@@ -191,12 +192,14 @@ def _wide_encoding(first: bytes) -> str | None:
     for mark, encoding in _BYTE_ORDER_MARKS:
         if first.startswith(mark):
             return encoding
-    zeros = bytes(value == 0 for value in first[:4])
+    zeros = bytes(value == 0 for value in first[:_LONGEST_MARK])
     return {b"\0\1\0\1": "utf-16-le", b"\1\0\1\0": "utf-16-be"}.get(zeros)
 
 
 def _as_utf8(pieces: Iterator[bytes], issues: IssueCounter) -> Iterator[bytes]:
-    first = next(pieces, b"")
+    first = b""
+    while len(first) < _LONGEST_MARK and (piece := next(pieces, b"")):
+        first += piece
     encoding = _wide_encoding(first)
     if encoding is None:
         yield first

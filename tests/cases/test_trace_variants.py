@@ -74,6 +74,9 @@ DAMAGE: list[tuple[str, str | bytes, list[str], Issues]] = [
     ("quote on one line", "[" + A + ',{"ph":"X","na"me":"x"},' + C + "]", ["a", "c"], {"malformed": (1, 1)}),
     ("missing colon", OPEN + A + ',{"ph" "X"},' + C + SHUT, ["a", "c"], {"malformed": (1, 1)}),
     ("two damaged in a row", "[" + A + ",{x},{y}," + C + "]", ["a", "c"], {"malformed": (1, 1)}),
+    ("all damaged", '[{"ph" 1},{"ph" 2},{"ph" 3}]', [], {"malformed": (1, 3)}),
+    ("three in a row", "[" + A + ',{"ph" 1},{"ph" 2},{"ph" 3},' + C + "]", ["a", "c"], {"malformed": (1, 3)}),
+    ("NaN in arguments", "[" + A + ',' + B[:-1] + ',"args":{"x":NaN,"rank":3}},' + C + "]", ["a", "b", "c"], {}),
     ("first damaged", "[{x}," + C + "]", ["c"], {"malformed": (1, 1)}),
     ("last damaged", "[" + A + ",{x}]", ["a"], {"malformed": (1, 1)}),
     ("a stray bracket", "[" + A + "]," + C + "]", ["a", "c"], {"malformed": (1, 1)}),
@@ -81,7 +84,7 @@ DAMAGE: list[tuple[str, str | bytes, list[str], Issues]] = [
     ("raw newline in a name", "[" + A + ',{"ph":"X","name":"x\ny"},' + C + "]", ["a", "c"], {"malformed": (1, 1)}),
     ("events inside a damaged one", "[" + A + ',{"x" [{"ph":"X"}]},' + C + "]", ["a", "c"], {"malformed": (1, 1)}),
     ("behind the end", OPEN + A + SHUT + "garbage", ["a"], {"trailing_data": (1, 1)}),
-    ("a second document", OPEN + A + SHUT + OPEN + B + SHUT, ["a"], {"trailing_data": (1, 1)}),
+    ("a second document", OPEN + A + SHUT + OPEN + B + "," + C + SHUT, ["a"], {"trailing_data": (1, 2)}),
     # 08: bytes that are not UTF-8
     ("latin-1", b"[" + A.encode() + b"," + named(b"caf\xe9") + b"]", ["a", "caf\ufffd"], {"invalid_utf8": (1, 0)}),
     ("in arguments", b"[" + named(b"x")[:-1] + b',"args":{"s":"\xff"}}]', ["x"], {"invalid_utf8": (1, 0)}),
