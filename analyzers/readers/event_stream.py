@@ -284,7 +284,7 @@ class EventStream:
                 return
         rest = content.data[max(0, offset - content.offset(0)) :]
         issues.add("torn_tail" if is_cut else "malformed", where, lost=max(1, phases))
-        if is_cut or b"]" not in rest:
+        if is_cut or not rest.rstrip().endswith((b"]", b"}") if self._layout.is_document else b"]"):
             issues.add("unterminated", where)
         self._ended = True
         self.envelope = self._envelope_in_text(rest)
