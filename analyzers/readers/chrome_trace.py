@@ -23,7 +23,8 @@ from analyzers.readers.event_columns import (
     text_column,
     time_column,
 )
-from analyzers.readers.event_stream import EventStream, is_undecided, layout_of
+from analyzers.readers.event_layout import is_undecided, layout_of
+from analyzers.readers.event_stream import EventStream
 from analyzers.readers.files import PIECE, is_plain, iterate_bytes
 from analyzers.readers.load import IssueCounter, LoadReport
 from analyzers.spans import ABSENT, Clock, Int64s, Kind, Lane, Source, SpanTable, SpanTableBuilder, as_id
