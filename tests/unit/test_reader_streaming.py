@@ -45,8 +45,7 @@ def test_brackets_tell_elements_apart(
     text = b" ,\n".join(texts)
     elements = scan_elements(text + b"]" + behind.encode())
     found = [
-        text[start:end]
-        for start, end in zip(elements.starts.tolist(), elements.ends.tolist(), strict=True)
+        text[start:end] for start, end in zip(elements.starts.tolist(), elements.ends.tolist(), strict=True)
     ]
     assert found == texts
 
