@@ -5,8 +5,13 @@ The delays are far above what the ranks of a busy two-core host vary by, and eve
 
 import re
 
+import pytest
+
 from analyzers.analysis import analyze
 from tests.integration.command import SMALL, manifest_of, run
+
+# Four real runs: minutes on a slow machine.
+pytestmark = pytest.mark.slow
 
 STEPS = 24
 """About so many decode steps: without drafts, one for each output token but the first."""
