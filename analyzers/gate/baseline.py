@@ -1,4 +1,4 @@
-"""Baselines: the samples of runs in a file that can be committed beside the code (docs/gating.md, Baselines)."""
+"""Baselines: the samples of runs in a file that can be committed beside the code (docs/gating.md, Stored runs)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics of the gate by name: one value a run, in the unit that people read (docs/gating.md, Metrics).
+"""The metrics of the gate by name: one value a run, in the unit that people read (docs/gating.md, What is judged).
 
 A name is one of the registry below, the path of any figure in the report's JSON (`step_time[0].wall.mean`), or whatever
 a plain samples file calls it: there the unit follows from the suffix.

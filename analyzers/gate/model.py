@@ -57,7 +57,7 @@ class GatePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stage_runs: int = 10
     """Runs a side in each of the two stages."""
     stage_one_p: float = 0.05
-    """Below it, and beyond the threshold, stage one asks for stage two."""
+    """Below it, or with a ratio beyond the threshold, stage one asks for stage two."""
     fail_p: float = 0.01
     """Below it, and beyond the threshold, a change fails. Holm-adjusted over the metrics."""
     allow_new: bool = False

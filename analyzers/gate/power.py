@@ -1,4 +1,4 @@
-"""How small a regression so many runs catch, and how many runs a decision takes (docs/gating.md, What it can see)."""
+"""How small a regression so many runs catch, and how many a decision takes (docs/gating.md, Choosing the number of runs)."""
 
 from __future__ import annotations
 

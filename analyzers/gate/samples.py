@@ -1,4 +1,4 @@
-"""Reading and writing samples: plain files, run directories, globs of them, baselines (docs/gating.md, Samples)."""
+"""Reading and writing samples: plain files, run directories, globs of them, baselines (docs/gating.md, What is judged)."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from analyzers.gate.metrics import metric
 from analyzers.gate.model import GatePolicy, MetricPolicy, Samples
+from analyzers.gate.power import POWER
 from analyzers.gate.statistics import hodges_lehmann_ratio, mann_whitney
 from analyzers.gate.verdict import judge, wants_second_stage
 
@@ -22,8 +23,6 @@ Floats = npt.NDArray[np.float64]
 SCHEMA_VERSION = 1
 STAGE_RUNS = (5, 10, 20)
 """Runs a side and stage that are tried."""
-POWER = 0.9
-"""Probability with which the smallest change is caught."""
 MAD_TO_DEVIATION = 1.4826
 """Makes a median absolute deviation a standard deviation, where the noise is normal."""
 _SEED = 20260101
