@@ -5,6 +5,13 @@ import torch
 
 from dsv4bench.model.config import preset
 
+ROUNDING = 1e-4
+"""How far logits of equal rows may lie apart: a product of one row and one of eight add up in another order.
+
+The order depends on the processor: 2e-6 is seen with AVX-512, 5e-6 with MKL's compatible code. One wrong row that
+is left in a cache moves the logits of thirty later positions by 0.2 to 4.
+"""
+
 
 def test_pages_and_what_is_in_unused_ones_do_not_matter(weights_of, tokens_of, paged):
     """NaN everywhere and pages dealt at random, against zeros and pages in order: the same bits."""
@@ -37,7 +44,7 @@ def test_rejected_rows_leave_no_trace(rows, name, prompt, steps, weights_of, tok
         drafted = [tokens[position], *wrong[position + 1 : position + rows]]
         got = speculative.run(drafted, rows, first=position)[0]
         want = plain.run(tokens[position : position + 1], 1, first=position)[0]
-        assert torch.allclose(got, want, atol=1e-6), position
+        assert torch.allclose(got, want, atol=ROUNDING), position
 
 
 def test_rejected_draft_rows_leave_no_trace_in_the_mtp_cache(weights_of, tokens_of, paged):
@@ -58,7 +65,7 @@ def test_rejected_draft_rows_leave_no_trace_in_the_mtp_cache(weights_of, tokens_
             else:
                 draft(position, [tokens[position + 1]])
         results.append(draft(22, [tokens[23]]))
-    assert torch.allclose(*results, atol=1e-6)
+    assert torch.allclose(*results, atol=ROUNDING)
 
 
 def test_a_row_does_not_depend_on_its_neighbours(weights_of, tokens_of, paged):
@@ -71,8 +78,8 @@ def test_a_row_does_not_depend_on_its_neighbours(weights_of, tokens_of, paged):
     with_draft = model.run(tokens[30:32], 2, first=30)[0]
     crowd = [(s, p, tokens[p : p + 1]) for s, p in enumerate((30, 61, 100, 199))]
     amid = model.model.logits(model.feed(*crowd))[0]
-    assert torch.allclose(alone, with_draft, atol=1e-6)
-    assert torch.allclose(alone, amid, atol=1e-6)
+    assert torch.allclose(alone, with_draft, atol=ROUNDING)
+    assert torch.allclose(alone, amid, atol=ROUNDING)
 
 
 def test_no_rows_give_no_streams(weights_of, paged):
