@@ -12,6 +12,9 @@ from analyzers.readers.json_objects import DamagedError, parse_value
 LONGEST_VALUE = 1 << 24
 """Bytes after which a value that does not end is taken for damaged."""
 
+HELD_BEHIND = 1 << 20
+"""Bytes before the position that `skip_to_candidate` keeps, however the content comes in."""
+
 _FIRST_TRY = 1 << 12
 _SPACE = re.compile(rb"[ \t\r\n]*")
 
@@ -129,5 +132,5 @@ class Content:
             if self._is_whole:
                 return False, marks + self.data.count(mark, end)
             self.position = end
-            self.trim(keep=PIECE)
+            self.trim(keep=HELD_BEHIND)
             self.require(len(self.data) - self.position + PIECE)

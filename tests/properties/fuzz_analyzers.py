@@ -4,7 +4,8 @@
 
 Inputs are the cases, pieces of the captures, and a recorded run: its files one by one, and the whole directory with
 one of its files damaged. Each is read in process; every tenth is analysed and rendered as well, and every tenth is
-read once more in pieces of a few bytes, which must make no difference. A run stops at the first input that raises
+read once more in pieces of a few bytes, which must make no difference. The gate judges every damaged samples file
+against the whole one, as either side. A run stops at the first input that raises
 anything but `AnalyzerError`, takes longer than ten seconds, or damages a trace without a word in the load report; it
 prints the seed and keeps the input.
 """
@@ -32,6 +33,11 @@ from mutations import mutate
 
 from analyzers.analysis import analyze_recording, judge
 from analyzers.errors import AnalyzerError
+from analyzers.gate.check import check_runs
+from analyzers.gate.policy import load_policy
+from analyzers.gate.render.json import render_json as render_verdict
+from analyzers.gate.render.junit import render_junit
+from analyzers.gate.render.markdown import render_markdown
 from analyzers.readers import content, event_stream, files
 from analyzers.readers.recording import Recording, load_recording
 from analyzers.report.json import render_json
@@ -63,6 +69,8 @@ class Seed(NamedTuple):
     content: bytes
     place: str = ""
     """Where in a run directory it lies, when the rest of the run is read with it."""
+    gated: bool = False
+    """Whether it is a samples file for the gate."""
 
 
 def seeds() -> list[Seed]:
@@ -80,7 +88,7 @@ def seeds() -> list[Seed]:
     ]
     for path in sorted(CASES.glob("*/*")):
         if path.is_file() and path.suffix in (*_SUFFIXES, ".gz") and path.stat().st_size < 4_000:
-            found.append(Seed(path.suffix, path.read_bytes()))
+            found.append(Seed(path.suffix, path.read_bytes(), gated="-gate-" in path.parent.name))
     for path in sorted((CASES / "traces").glob("*.log")):
         lines = path.read_bytes().splitlines(keepends=True)
         middle = len(lines) // 2
@@ -157,6 +165,24 @@ def check(path: Path, damaged: bytes, *, whole: bool, in_pieces: bool) -> str:
     return "read"
 
 
+def check_gate(whole: Path, damaged: Path) -> str:
+    """Judge samples against the same ones damaged, and the other way round; the outcome in a word.
+
+    Raises:
+        Exception: whatever a user must never see.
+    """
+    outcome = "refused"
+    for candidate, baseline in ((damaged, whole), (whole, damaged)):
+        with contextlib.suppress(AnalyzerError):
+            result = check_runs([candidate], str(baseline), load_policy(None, None))
+            assert result.exit_code in (0, 1, 3, 5)
+            assert (result.exit_code == 0) == (result.verdict == "PASS")
+            for render in (render_verdict, render_junit, render_markdown):
+                render(result).encode()
+            outcome = "judged"
+    return outcome
+
+
 @contextlib.contextmanager
 def pieces_of(size: int) -> Iterator[None]:
     """Read files a few bytes at a time."""
@@ -185,11 +211,11 @@ def fuzz(count: int, seed: int) -> Counter[str]:
     inputs = seeds()
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as scratch:
-        run = Path(scratch) / "run"
+        run, intact = Path(scratch) / "run", Path(scratch) / "intact.json"
         shutil.copytree(RUN, run)
         for number in range(count):
             random = Random(f"{seed}:{number}")
-            suffix, valid, place = random.choice(inputs)
+            suffix, valid, place, gated = random.choice(inputs)
             damaged = mutate(valid, random)
             path = run / place if place else Path(scratch) / f"damaged{suffix}"
             original = path.read_bytes() if place else b""
@@ -199,6 +225,9 @@ def fuzz(count: int, seed: int) -> Counter[str]:
                 outcome = check(
                     run if place else path, damaged, whole=number % 10 == 0, in_pieces=number % 10 == 5
                 )
+                if gated:
+                    intact.write_bytes(valid)
+                    outcome = check_gate(intact, path)
                 outcomes[outcome] += 1
             except BaseException:
                 kept = Path(tempfile.gettempdir()) / f"fuzz-{seed}-{number}{suffix}"
