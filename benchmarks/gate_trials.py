@@ -1,6 +1,6 @@
 """Does the gate keep its word? Gates of a profile against itself, against slower ranks, and against worse drafts.
 
-    python benchmarks/gate_trials.py [--trials 20] [--runs 5] [--profile smoke] [--keep DIR]
+    python benchmarks/gate_trials.py [--trials 20] [--runs 10] [--profile smoke] [--keep DIR]
 
 Expected: sides that are alike never FAIL; slow ranks always do, with the cause `step time` alone; worse drafts
 always do, with the cause `acceptance length` alone. A gate makes 2 + 2 x runs runs, and 2 x runs more where the first
@@ -76,11 +76,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--runs", type=int, default=5, help="runs a side and stage")
+    parser.add_argument("--runs", type=int, default=10, help="runs a side and stage")
     parser.add_argument("--profile", default="smoke")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument(
-        "--slow", default="10%", help="how much longer every rank's runner of the slower head takes"
+        "--slow",
+        default="20%",
+        help="how much longer every rank's runner of the slower head computes; of a step of smoke on two cores about "
+        "half is such computing",
     )
     parser.add_argument(
         "--spoil", default="0.5", help="share of the drafts that the worse drafter gets wrong"
@@ -90,7 +93,7 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="show every run")
     arguments = parser.parse_args()
     ranks = load_profile(arguments.profile, arguments.set).engine.ranks
-    # Of one slow rank alone, the others would use the time: cores are shared.
+    # One slow rank of many alone hardly prolongs a step: cores are shared.
     slow = tuple(f"rank={rank},kind=slow:{arguments.slow}" for rank in range(ranks))
     kinds = [
         Kind("alike", (), "not FAIL", []),

@@ -34,7 +34,8 @@ class Fault(msgspec.Struct, frozen=True):
 
     `rank` is `rotate` for a slow rank that is another one at every step, and None for a fault of the engine. `step`
     counts the decode steps of the measured batch from 0; None, which `slow` may be and those of the engine must be, is
-    every one of them. A slow runner takes `delay_ns` longer, or `share` of its own time. `share` of the drafts are spoilt.
+    every one of them. A slow runner sleeps `delay_ns`, or computes longer by `share` of its own processor time. `share`
+    of the drafts are spoilt.
     """
 
     rank: int | Rotating | None

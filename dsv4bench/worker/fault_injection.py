@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+import zlib
 from collections.abc import Sequence
 
 from dsv4bench.faults import Fault
 from dsv4bench.tracing.strace import StraceEmitter
+
+_BLOCK = bytes(1 << 15)
 
 
 class FaultPlan:
@@ -86,15 +89,24 @@ def enter_runner(faults: Sequence[Fault]) -> None:
             raise RuntimeError(f"injected fault: {fault}")
 
 
-def leave_runner(faults: Sequence[Fault], start_ns: int) -> None:
+def leave_runner(faults: Sequence[Fault], cpu_start_ns: int) -> None:
     """Prolong a slow rank's runner, behind its last exchange: earlier, every other rank would take as long.
 
-    `start_ns` is when the runner began, on the clock of `time.perf_counter_ns`.
+    A delay is slept. A share is computed: where ranks share cores, a rank that sleeps gives its core to the others, and
+    the step may take no longer. `cpu_start_ns` is this thread's processor time (`time.thread_time_ns`) when the runner
+    began.
     """
     for fault in faults:
         if fault.kind == "slow":
-            own_ns = time.perf_counter_ns() - start_ns
-            time.sleep((fault.delay_ns + fault.share * own_ns) / 1e9)
+            _compute(round(fault.share * (time.thread_time_ns() - cpu_start_ns)))
+            time.sleep(fault.delay_ns / 1e9)
+
+
+def _compute(cpu_ns: int) -> None:
+    """Use so much processor time. The interpreter's lock is free meanwhile, as it is in a kernel."""
+    end = time.thread_time_ns() + cpu_ns
+    while time.thread_time_ns() < end:
+        zlib.crc32(_BLOCK)
 
 
 def emitter_for(faults: Sequence[Fault], emitter: StraceEmitter) -> StraceEmitter:

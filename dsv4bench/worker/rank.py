@@ -178,10 +178,11 @@ class RankProcess:
         self._gate.wait(self._rank)
 
         runner_start = clock()
+        cpu_start = time.thread_time_ns()
         with torch.inference_mode():
             enter_runner(dispatch.faults)
             validation = frame.function(*arguments)
-            leave_runner(dispatch.faults, runner_start)
+            leave_runner(dispatch.faults, cpu_start)
         runner_end = clock()
         validate_start = clock()
         if validation is not None:

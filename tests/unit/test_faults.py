@@ -1,6 +1,7 @@
 """The notation of faults, and which dispatch a plan gives them to."""
 
 import os
+import time
 
 import pytest
 
@@ -165,15 +166,23 @@ def test_requests_carry_what_is_spoilt_of_their_drafts() -> None:
     assert spoilt.injected_drafts == spoilt_drafts(0.5, profile.engine.max_model_len)
 
 
-def test_a_slow_runner_takes_a_share_of_its_own_time_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_runner_sleeps_a_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(fault_injection.time, "sleep", slept.append)
-    monkeypatch.setattr(fault_injection.time, "perf_counter_ns", lambda: 45_000_000)
-    leave_runner(
-        [Fault(0, "slow", share=0.1), Fault(0, "slow", None, 2_000_000), Fault(0, "drop-strace", 1)],
-        5_000_000,
-    )
-    assert slept == [pytest.approx(0.004), pytest.approx(0.002)]
+    before = time.thread_time_ns()
+    leave_runner([Fault(0, "slow", None, 2_000_000_000), Fault(0, "drop-strace", 1)], before)
+    assert slept == [pytest.approx(2.0)]
+    assert time.thread_time_ns() - before < 500_000_000
+
+
+def test_a_slow_runner_computes_a_share_of_its_own_time_longer() -> None:
+    before = time.thread_time_ns()
+    while time.thread_time_ns() - before < 50_000_000:
+        pass
+    own = time.thread_time_ns() - before
+    leave_runner([Fault(0, "slow", share=0.5), Fault(0, "drop-strace", 1)], before)
+    assert (time.thread_time_ns() - before) / own >= 1.5
+    leave_runner([Fault(0, "slow", share=0.1)], time.thread_time_ns())
 
 
 def test_a_torn_root_is_cut_and_glued_to_what_follows() -> None:
