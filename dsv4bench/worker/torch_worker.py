@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +25,10 @@ from dsv4bench.worker.board import Board
 from dsv4bench.worker.device import Device
 from dsv4bench.worker.fault_injection import FaultPlan
 from dsv4bench.worker.handle import DispatchHandle
+from dsv4bench.worker.in_flight import InFlightTable
 from dsv4bench.worker.node_trace import NodeTrace
 from dsv4bench.worker.protocol import Argument, DeviceTensor, HostTensor, StackedDeviceTensor
 from dsv4bench.worker.rank_server_process import RankServerProcess
-
-MAX_IN_FLIGHT = 2
 
 
 @dataclass(frozen=True)
@@ -55,16 +54,6 @@ class WorkerOptions:
     server_log: Path | None = None
 
 
-@dataclass
-class _InFlight:
-    handle: DispatchHandle
-    trace: bool
-    slot_id: int
-    generation: int
-    completed: set[int] = field(default_factory=set)
-    head_since: float = math.inf
-
-
 class TorchWorker:
     """See `protocol.Worker`. Thread-safe; `tracing` switches the STRACE records of later dispatches, `faults` is what
     is to go wrong in them.
@@ -85,11 +74,8 @@ class TorchWorker:
         self._arguments = ArgumentEncoder(self._host, self._devices, keep=options.keep_encoded_arguments)
         self._programs = {spec.name: index for index, spec in enumerate(options.programs)}
 
-        self._state = threading.Condition()
         self._submitting = threading.Lock()
-        self._in_flight: dict[int, _InFlight] = {}
-        self._next_dispatch = 1
-        self._error: BaseException | None = None
+        self._ending = threading.Lock()
         self._closing = False
         self._closed = False
 
@@ -116,6 +102,7 @@ class TorchWorker:
             rank_logs=[str(path) for path in options.rank_logs],
             server_log=str(options.server_log) if options.server_log else None,
         )
+        self._in_flight = InFlightTable(options.ranks, self._server.kill_ranks)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server.control, selectors.EVENT_READ, None)
         for rank, channel in enumerate(self._server.channels):
@@ -149,27 +136,28 @@ class TorchWorker:
                     self._read_control()
                 else:
                     self._read_rank(key.data)
-            if self._error is not None:
-                raise self._error
+            if self._in_flight.error is not None:
+                raise self._in_flight.error
         self.rank_pids = dict(sorted(self.rank_pids.items()))
 
     def close(self) -> None:
         """Drain in order, end the ranks and the server; idempotent."""
-        with self._state:
+        with self._submitting:
+            # A submit that was let in before has its dispatch in flight now; none comes after it.
+            self._closing = True
+        with self._ending:
             if self._closed:
                 return
-            self._closing = True
-            self._state.wait_for(lambda: not self._in_flight)
+            self._in_flight.drain()
             self._closed = True
-            failed = self._error is not None
-        if failed:
-            self._server.kill_ranks()
-        else:
-            self._server.stop_ranks()
-        self._server.wait()
-        self._server.hang_up()
-        self._watcher.join()
-        self._node_trace.close()
+            if self._in_flight.error is not None:
+                self._server.kill_ranks()
+            else:
+                self._server.stop_ranks()
+            self._server.wait()
+            self._server.hang_up()
+            self._watcher.join()
+            self._node_trace.close()
 
     # Memory
 
@@ -281,17 +269,8 @@ class TorchWorker:
             started = time.perf_counter_ns()
             encoded = self._arguments.encode(arguments)
             built = time.perf_counter_ns()
-            with self._state:
-                self._state.wait_for(lambda: len(self._in_flight) < MAX_IN_FLIGHT or self._error is not None)
-                if self._error is not None:
-                    raise self._error
-                dispatch_id = self._next_dispatch
-                self._next_dispatch += 1
-                handle = DispatchHandle(dispatch_id, program)
-                entry = _InFlight(handle, self.tracing, slot_id, generation)
-                if not self._in_flight:
-                    entry.head_since = time.monotonic()
-                self._in_flight[dispatch_id] = entry
+            entry = self._in_flight.enter(program, trace=self.tracing, slot_id=slot_id, generation=generation)
+            dispatch_id = entry.handle.dispatch_id
             faults = self.faults.take(dispatch_id, slot_id, generation, ranks=self.ranks)
             if entry.trace:
                 self._node_trace.graph_build(started, built, dispatch_id)
@@ -313,7 +292,7 @@ class TorchWorker:
                     self._node_trace.frame_submit(sent, dispatch_id, rank, slot_id, generation)
             if entry.trace:
                 self._node_trace.submit(started, dispatch_id, self.options.programs[index].hid)
-            return handle
+            return entry.handle
 
     def run(self, program: str, arguments: Sequence[Argument]) -> DispatchHandle:
         """See `protocol.Worker.run`."""
@@ -330,10 +309,7 @@ class TorchWorker:
         """
         with self._submitting:
             self._refuse_after_close("reset_windows")
-            with self._state:
-                self._state.wait_for(lambda: not self._in_flight)
-                if self._error is not None:
-                    raise self._error
+            self._in_flight.drain_whole()
             self._exchange.bytes[:] = 0
             self.window_resets += 1
 
@@ -360,11 +336,11 @@ class TorchWorker:
         data = _receive(self._server.control)
         if not data:
             if not self._closed:
-                self._fail(EngineError("the rank server ended unexpectedly; server.log says more"))
+                self._in_flight.fail(EngineError("the rank server ended unexpectedly; server.log says more"))
             return False
         message = messages.decode_from_server(data)
         if isinstance(message, messages.StartFailed):
-            self._fail(RankError(f"the ranks could not be started:\n{message.error}"))
+            self._in_flight.fail(RankError(f"the ranks could not be started:\n{message.error}"))
             return True
         if not self._closed:
             # What it completed before its end may lie unread in its socket.
@@ -372,7 +348,7 @@ class TorchWorker:
             while channel in self._selector.get_map():
                 self._read_rank(message.rank)
             error = RankError(f"rank {message.rank} (pid {message.pid}) {_describe_exit(message.status)}")
-            self._fail(error, self._first_incomplete(message.rank))
+            self._in_flight.fail(error, self._in_flight.first_incomplete(message.rank))
         return True
 
     def _read_rank(self, rank: int) -> None:
@@ -388,78 +364,36 @@ class TorchWorker:
         if isinstance(message, messages.Ready):
             self.rank_pids[rank] = message.pid
         elif message.error is not None:
-            self._fail(
+            self._in_flight.fail(
                 RankError(
                     f"rank {rank} raised in dispatch {message.dispatch_id} "
-                    f"({self._program_of(message.dispatch_id)}):\n{message.error}"
+                    f"({self._in_flight.program_of(message.dispatch_id)}):\n{message.error}"
                 ),
                 message.dispatch_id,
             )
         else:
             self._complete(rank, message.dispatch_id)
 
-    def _program_of(self, dispatch_id: int) -> str:
-        entry = self._in_flight.get(dispatch_id)
-        return entry.handle.program if entry else "unknown program"
-
     def _complete(self, rank: int, dispatch_id: int) -> None:
-        entry = self._in_flight.get(dispatch_id)
-        if entry is None:
-            return
         started = time.perf_counter_ns()
-        entry.completed.add(rank)
-        if len(entry.completed) == self.ranks:
-            with self._state:
-                del self._in_flight[dispatch_id]
-                for waiting in self._in_flight.values():
-                    waiting.head_since = time.monotonic()
-                    break
-                self._state.notify_all()
-            entry.handle.complete()
-            if self._error is not None and not self._in_flight:
-                # The last dispatch before a failed one is out.
-                self._server.kill_ranks()
-            if entry.trace:
+        entry = self._in_flight.complete(rank, dispatch_id)
+        if entry is not None and entry.trace:
+            if self._in_flight.is_complete(entry):
                 self._node_trace.retirement(started, dispatch_id, entry.slot_id, entry.generation)
-        if entry.trace:
             self._node_trace.complete(started, dispatch_id, rank, entry.slot_id, entry.generation)
 
     def _check_deadline(self) -> None:
-        entry = next(iter(self._in_flight.values()), None)
+        entry = self._in_flight.oldest()
         timeout = self.options.dispatch_timeout_s
         if entry is not None and time.monotonic() - entry.head_since > timeout:
             missing = self._board.furthest_behind(set(range(self.ranks)) - entry.completed)
             pids = ", ".join(f"rank {rank} (pid {self.rank_pids[rank]})" for rank in missing)
-            self._fail(
+            self._in_flight.fail(
                 RankError(
                     f"dispatch {entry.handle.dispatch_id} ({entry.handle.program}) did not complete within {timeout:g} s; "
                     f"still waiting for {pids}"
                 )
             )
-
-    def _fail(self, error: BaseException, first: int = 0) -> None:
-        """Fail every dispatch from id `first` on, those to come included; the first error is what all of them get.
-
-        Dispatches before it are on their way out: the ranks end when the last of them has completed.
-        """
-        with self._state:
-            self._error = self._error or error
-            failed = [entry for dispatch_id, entry in self._in_flight.items() if dispatch_id >= first]
-            for entry in failed:
-                del self._in_flight[entry.handle.dispatch_id]
-            drained = not self._in_flight
-            self._state.notify_all()
-        for entry in failed:
-            entry.handle.complete(self._error)
-        if drained:
-            self._server.kill_ranks()
-
-    def _first_incomplete(self, rank: int) -> int:
-        """The first dispatch that a rank has not completed, in flight or to come."""
-        pending = [
-            dispatch_id for dispatch_id, entry in self._in_flight.items() if rank not in entry.completed
-        ]
-        return min(pending, default=self._next_dispatch)
 
 
 def _receive(endpoint: socket.socket) -> bytes:
