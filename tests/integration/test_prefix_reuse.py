@@ -118,23 +118,26 @@ def test_tokens_and_drafts_are_those_without_reuse(
         assert [handle.cached_tokens for handle in handles[10:]] == [CACHED[length] for length in SHARED]
 
 
-@pytest.mark.parametrize("shared", [128, 256, 384])
 @pytest.mark.parametrize("off", [-1, 0, 1])
 @pytest.mark.parametrize("prefill_tokens", [1024, 50])
-def test_a_prompt_that_leaves_the_donor_at_around_the_end_of_a_page(
-    checkpoint, prefilled, shared, off, prefill_tokens
+def test_a_prompt_that_leaves_its_donor_at_around_the_end_of_a_page(
+    checkpoint, prefilled, off, prefill_tokens
 ):
-    donor, prompt = DONOR[: shared + 3], sharing(shared + off, 20, 5)
-    expected = plain_greedy(CONFIG, checkpoint, [donor, prompt], OUTPUT)
+    pages = (128, 256, 384)
+    # Donors that share nothing with each other: every prompt finds its own one alone.
+    donors = [[2 + index, *DONOR[1 : shared + 3]] for index, shared in enumerate(pages)]
+    prompts = [[2 + index, *sharing(shared + off, 20, 5)[1:]] for index, shared in enumerate(pages)]
+    expected = plain_greedy(CONFIG, checkpoint, [*donors, *prompts], OUTPUT)
     engine = engine_for(checkpoint, prefill_tokens=prefill_tokens)
     try:
-        handles = run(engine, [donor], [prompt])
+        handles = run(engine, donors, prompts)
     finally:
         engine.close()
     assert [handle.token_ids for handle in handles] == expected
-    cached = shared if off >= 0 else 0
-    assert [handle.cached_tokens for handle in handles] == [0, cached]
-    assert sum(prefilled) == len(donor) + len(prompt) - cached
+    # A donor leaves the last boundary that it fills, and none before it.
+    cached = list(pages) if off >= 0 else [0, 0, 0]
+    assert [handle.cached_tokens for handle in handles] == [0, 0, 0, *cached]
+    assert sum(prefilled) == sum(map(len, donors)) + sum(map(len, prompts)) - sum(cached)
     assert max(prefilled) <= prefill_tokens
 
 
