@@ -8,6 +8,14 @@ from typing import Annotated
 
 import typer
 
+from dsv4bench.cli.gate_options import (
+    ConfigOption,
+    ForceCompareOption,
+    JunitOption,
+    LimitsOption,
+    MarkdownOption,
+    MetricsOption,
+)
 from dsv4bench.cli.gate_run import calibrate, run
 
 gate = typer.Typer(
@@ -45,38 +53,16 @@ def check(
             help="A saved baseline, a samples file, or runs. Without it absolute limits alone are judged.",
         ),
     ] = None,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric",
-            metavar="NAME[=SHARE]",
-            help="Judge this metric, and the share it may be worse by, as tpot=0.05; may be repeated.",
-        ),
-    ] = None,
-    limits: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--limit", metavar="NAME=VALUE", help="Absolute bound on the candidate's median, as tpot=60."
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config", metavar="FILE", help="TOML with a table `gate`; dsv4bench.toml if not given."
-        ),
-    ] = None,
+    metrics: MetricsOption = None,
+    limits: LimitsOption = None,
+    config: ConfigOption = None,
     profile: Annotated[
         str | None, typer.Option("--profile", help="A profile whose table `gate` says what is judged.")
     ] = None,
     allow_new: Annotated[
         bool, typer.Option("--allow-new", help="List metrics that the baseline lacks instead of refusing.")
     ] = False,
-    force_compare: Annotated[
-        bool,
-        typer.Option(
-            "--force-compare", "--allow-different", help="Warn of another configuration or machine only."
-        ),
-    ] = False,
+    force_compare: ForceCompareOption = False,
     drop_failed: Annotated[
         bool, typer.Option("--drop-failed", help="Leave failed runs out, with a warning.")
     ] = False,
@@ -85,12 +71,8 @@ def check(
     ] = GateFormat.TABLE,
     json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Write the verdict to this file.")] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Also write it as Markdown.")
-    ] = None,
-    junit: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE", help="Also write it as JUnit XML.")
-    ] = None,
+    markdown: MarkdownOption = None,
+    junit: JunitOption = None,
 ) -> None:
     """Compare candidate runs with a baseline, metric by metric, and exit by the verdict.
 

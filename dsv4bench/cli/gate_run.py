@@ -12,6 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsv4bench.cli.gate_options import (
+    ConfigOption,
+    ForceCompareOption,
+    JunitOption,
+    LimitsOption,
+    MarkdownOption,
+    MetricsOption,
+)
+
 if TYPE_CHECKING:
     from dsv4bench.gate.execute import Outcome
     from dsv4bench.gate.sides import Name, Side
@@ -20,18 +29,6 @@ Profile = Annotated[str, typer.Argument(help="A shipped profile or the path of a
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the profile on both sides."),
-]
-Metrics = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--metric",
-        metavar="NAME[=SHARE]",
-        help="Judge this metric, and the share it may be worse by, as tpot=0.05; may be repeated.",
-    ),
-]
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="TOML with a table named gate; dsv4bench.toml by default."),
 ]
 Out = Annotated[
     Path | None, typer.Option(help="Where the runs are kept; gates/<profile>-<time> if not given.")
@@ -64,30 +61,14 @@ def run(
         list[str] | None,
         typer.Option("--head-set", metavar="KEY=VALUE", help="The same of the candidate's profile."),
     ] = None,
-    metrics: Metrics = None,
-    limits: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--limit", metavar="NAME=VALUE", help="Absolute bound on the candidate's median, as tpot=60."
-        ),
-    ] = None,
-    config: Config = None,
+    metrics: MetricsOption = None,
+    limits: LimitsOption = None,
+    config: ConfigOption = None,
     out: Out = None,
     timeout: Timeout = 600,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Also write the verdict as Markdown.")
-    ] = None,
-    junit: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE", help="Also write it as JUnit XML.")
-    ] = None,
-    force_compare: Annotated[
-        bool,
-        typer.Option(
-            "--force-compare",
-            "--allow-different",
-            help="Warn of another configuration or machine only, such as other versions of Python or torch.",
-        ),
-    ] = False,
+    markdown: MarkdownOption = None,
+    junit: JunitOption = None,
+    force_compare: ForceCompareOption = False,
     json: Json = False,
 ) -> None:
     """Run base and candidate in turn (ABBA) on this machine, as often as a verdict takes, and exit by it.
@@ -136,8 +117,8 @@ def calibrate(
         ),
     ] = None,
     set_: Settings = None,
-    metrics: Metrics = None,
-    config: Config = None,
+    metrics: MetricsOption = None,
+    config: ConfigOption = None,
     out: Out = None,
     timeout: Timeout = 600,
     json: Json = False,
