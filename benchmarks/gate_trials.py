@@ -81,9 +81,8 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument(
         "--slow",
-        default="20%",
-        help="how much longer every rank's runner of the slower head computes; of a step of smoke on two cores about "
-        "half is such computing",
+        default="10%",
+        help="how much longer every rank's runner of the slower head computes",
     )
     parser.add_argument(
         "--spoil", default="0.5", help="share of the drafts that the worse drafter gets wrong"
