@@ -9,16 +9,15 @@ from __future__ import annotations
 import csv
 import importlib
 import io
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
-from rich.console import Console
 
 from analyzers.errors import UnusableInputError
+from analyzers.output import drawn, write_output, writing
 from analyzers.processes import merged_pids
 from analyzers.readers.strace import family
 from analyzers.report.markdown import render_table
@@ -60,11 +59,9 @@ def write_parquet(spans: SpanTable, path: Path) -> None:
     table = _arrow_table(spans, "parquet", "--export-parquet")
     parquet = importlib.import_module("pyarrow.parquet")
     partial = path.with_name(path.name + ".partial")
-    try:
+    with writing(path, "--export-parquet"):
         parquet.write_table(table, partial, compression="zstd")
         partial.replace(path)
-    except OSError as error:
-        raise UnusableInputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def run_query(spans: SpanTable, query: str) -> QueryResult:
@@ -102,13 +99,7 @@ def write_query(result: QueryResult, output: QueryFormat, out: Path | None) -> N
     Raises:
         UnusableInputError: the file cannot be written.
     """
-    if out is None:
-        sys.stdout.write(_rendered(result, output))
-        return
-    try:
-        out.write_text(_rendered(result, output), encoding="utf-8")
-    except OSError as error:
-        raise UnusableInputError(f"--out {out}: cannot be written: {error.strerror or error}") from error
+    write_output(_rendered(result, output), out)
 
 
 def _rendered(result: QueryResult, output: QueryFormat) -> str:
@@ -125,9 +116,7 @@ def _rendered(result: QueryResult, output: QueryFormat) -> str:
         case "md":
             return render_table(_table(result))
         case "table":
-            text = io.StringIO()
-            print_table(_table(result), Console(file=text, width=_WIDTH))
-            return text.getvalue()
+            return drawn(lambda console: print_table(_table(result), console), _WIDTH)
 
 
 def _table(result: QueryResult) -> Table:

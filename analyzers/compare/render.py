@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from pathlib import Path
 from typing import Literal
 
@@ -13,13 +11,11 @@ from rich.text import Text
 
 from analyzers.compare.model import Comparison
 from analyzers.compare.tables import comparison_tables, headline, remarks, sides, warnings
-from analyzers.errors import UnusableInputError
+from analyzers.output import drawn, write_output
 from analyzers.report.markdown import render_table
 from analyzers.report.terminal import print_table
 
 Format = Literal["table", "md", "json"]
-
-_FILE_WIDTH = 120
 
 
 def write_comparison(comparison: Comparison, output: Format, out: Path | None) -> None:
@@ -28,16 +24,10 @@ def write_comparison(comparison: Comparison, output: Format, out: Path | None) -
     Raises:
         UnusableInputError: the file cannot be written.
     """
-    if out is None:
-        if output == "table":
-            render_terminal(comparison, Console())
-        else:
-            sys.stdout.write(render(comparison, output))
-        return
-    try:
-        out.write_text(render(comparison, output), encoding="utf-8")
-    except OSError as error:
-        raise UnusableInputError(f"--out {out}: cannot be written: {error.strerror or error}") from error
+    if out is None and output == "table":
+        render_terminal(comparison, Console())
+    else:
+        write_output(render(comparison, output), out)
 
 
 def render(comparison: Comparison, output: Format) -> str:
@@ -48,9 +38,7 @@ def render(comparison: Comparison, output: Format) -> str:
         case "md":
             return render_markdown(comparison)
         case "table":
-            text = io.StringIO()
-            render_terminal(comparison, Console(file=text, width=_FILE_WIDTH))
-            return text.getvalue()
+            return drawn(lambda console: render_terminal(comparison, console))
 
 
 def render_terminal(comparison: Comparison, console: Console) -> None:

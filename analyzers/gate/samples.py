@@ -16,6 +16,7 @@ from analyzers.gate.comparability import describe, differences, machine_name, ru
 from analyzers.gate.machine import conditions_of, what_moved
 from analyzers.gate.metrics import REGISTRY, run_values
 from analyzers.gate.model import Samples
+from analyzers.output import writing
 from analyzers.readers.recording import load_recording
 from analyzers.readers.run_directory import run_files
 from analyzers.report.model import Report
@@ -85,11 +86,8 @@ def write_samples(path: Path, samples: Samples) -> None:
     Raises:
         UnusableInputError: the file cannot be written.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
         write_json_atomically(path, samples)
-    except OSError as error:
-        raise UnusableInputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def _expand(paths: Sequence[Path]) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from analyzers.errors import UnusableInputError
 from analyzers.gate.model import GateResult
 from analyzers.gate.render import (
     github_annotations,
@@ -19,6 +17,7 @@ from analyzers.gate.render import (
     render_markdown,
     render_terminal,
 )
+from analyzers.output import drawn, write_file, write_output, writing
 
 _FILE_WIDTH = 160
 
@@ -43,15 +42,13 @@ def write_result(result: GateResult, outputs: Outputs) -> None:
         UnusableInputError: a file cannot be written.
     """
     if outputs.markdown is not None:
-        _write(outputs.markdown, render_markdown(result), "--markdown")
+        write_file(outputs.markdown, render_markdown(result), "--markdown")
     if outputs.junit is not None:
-        _write(outputs.junit, render_junit(result), "--junit")
-    if outputs.out is not None:
-        _write(outputs.out, _rendered(result, outputs.format), "--out")
-    elif outputs.format == "table":
+        write_file(outputs.junit, render_junit(result), "--junit")
+    if outputs.out is None and outputs.format == "table":
         render_terminal(result, Console(highlight=False))
     else:
-        sys.stdout.write(_rendered(result, outputs.format))
+        write_output(_rendered(result, outputs.format), outputs.out)
     if os.environ.get("GITHUB_ACTIONS"):
         _tell_github(result, only_json=outputs.out is None and outputs.format == "json")
 
@@ -63,27 +60,12 @@ def _rendered(result: GateResult, output: str) -> str:
         case "md":
             return render_markdown(result)
         case _:
-            text = io.StringIO()
-            render_terminal(result, Console(file=text, width=_FILE_WIDTH, highlight=False))
-            return text.getvalue()
+            return drawn(lambda console: render_terminal(result, console), _FILE_WIDTH)
 
 
 def _tell_github(result: GateResult, *, only_json: bool) -> None:
     sys.stdout.flush()
     (sys.stderr if only_json else sys.stdout).write(github_annotations(result))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        try:
-            with Path(summary).open("a", encoding="utf-8") as file:
-                file.write(render_markdown(result) + "\n")
-        except OSError as error:
-            raise UnusableInputError(
-                f"GITHUB_STEP_SUMMARY={summary}: cannot be written: {error.strerror or error}"
-            ) from error
-
-
-def _write(path: Path, text: str, option: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UnusableInputError(f"{option} {path}: cannot be written: {error.strerror or error}") from error
+        with writing(Path(summary), "GITHUB_STEP_SUMMARY"), Path(summary).open("a", encoding="utf-8") as file:
+            file.write(render_markdown(result) + "\n")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from analyzers.errors import UnusableInputError
 from analyzers.history.drawing import beyond, drawn_range, named_revisions, tick_labels
 from analyzers.history.tables import runs_table
 from analyzers.history.trends import LevelStep, Series, Trend, TrendRun, day, figure, minute, with_unit
+from analyzers.output import write_file
 from analyzers.report.html.axes import LEFT, RIGHT, WIDTH, Scale, picture, y_axis
 from analyzers.report.html.markup import Markup, element, join
 from analyzers.report.html.parts import figure as captioned
@@ -44,10 +44,7 @@ def write_history(path: Path, drawn: Sequence[tuple[Series, Sequence[Trend]]]) -
         UnusableInputError: the file cannot be written.
     """
     having = [(series, [trend for trend in trends if trend.runs]) for series, trends in drawn]
-    try:
-        path.write_text(render_history(having, "History"), encoding="utf-8")
-    except OSError as error:
-        raise UnusableInputError(f"--html {path}: cannot be written: {error.strerror or error}") from error
+    write_file(path, render_history(having, "History"), "--html")
 
 
 def _series(series: Series, trends: Sequence[Trend]) -> Markup:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
 
-from analyzers.errors import UnusableInputError
+from analyzers.output import drawn, write_output
 from analyzers.report.json import render_json
 from analyzers.report.markdown import render_markdown
 from analyzers.report.model import Report
@@ -18,8 +16,6 @@ from analyzers.report.terminal import render_terminal
 from analyzers.report.text import Table
 
 Format = Literal["table", "md", "json", "html"]
-
-_FILE_WIDTH = 120
 
 
 def write_report(
@@ -32,16 +28,10 @@ def write_report(
     Raises:
         UnusableInputError: the file cannot be written.
     """
-    if out is None:
-        if output == "table":
-            render_terminal(report, tables, Console())
-        else:
-            sys.stdout.write(_rendered(report, tables, output, title))
-        return
-    try:
-        out.write_text(_rendered(report, tables, output, title), encoding="utf-8")
-    except OSError as error:
-        raise UnusableInputError(f"--out {out}: cannot be written: {error.strerror or error}") from error
+    if out is None and output == "table":
+        render_terminal(report, tables, Console())
+    else:
+        write_output(_rendered(report, tables, output, title), out)
 
 
 def _rendered(report: Report, tables: Sequence[Table], output: Format, title: str) -> str:
@@ -56,6 +46,4 @@ def _rendered(report: Report, tables: Sequence[Table], output: Format, title: st
         case "md":
             return render_markdown(report, tables, title)
         case "table":
-            text = io.StringIO()
-            render_terminal(report, tables, Console(file=text, width=_FILE_WIDTH))
-            return text.getvalue()
+            return drawn(lambda console: render_terminal(report, tables, console))

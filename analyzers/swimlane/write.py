@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from analyzers.errors import NoDataError, UnusableInputError
+from analyzers.output import writing
 from analyzers.readers.requests import RequestTiming
 from analyzers.spans import SpanTable
 from analyzers.swimlane.chrome import write_chrome
@@ -61,7 +62,7 @@ def write_timeline(timeline: Timeline, output: Path) -> SwimlaneSummary:
     if not slices:
         raise NoDataError("nothing to draw: no span lies on a clock that the timeline can show")
     partial = output.with_name(output.name + ".partial")
-    try:
+    with writing(output):
         with partial.open("wb") as file:
             if output_format == "chrome":
                 write_chrome(timeline, file)
@@ -71,8 +72,6 @@ def write_timeline(timeline: Timeline, output: Path) -> SwimlaneSummary:
 
                 write_perfetto(timeline, file)
         partial.replace(output)
-    except OSError as error:
-        raise UnusableInputError(f"cannot write {output}: {error.strerror}") from error
     return SwimlaneSummary(
         path=str(output),
         format=output_format,

@@ -121,11 +121,16 @@ def test_out_writes_the_report_to_a_file(
 def test_an_unwritable_out_is_a_usage_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert (
-        run(monkeypatch, "analyze", GOOD, "--out", tmp_path / "no" / "such" / "place.md", "--format", "md")
-        == 2
-    )
-    assert "cannot be written" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert run(monkeypatch, "analyze", GOOD, "--out", tmp_path / "file" / "place.md", "--format", "md") == 2
+    assert "--out" in (said := capsys.readouterr().err)
+    assert "cannot be written: Not a directory" in " ".join(said.split())
+
+
+def test_the_directory_of_out_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "new" / "place.json"
+    assert run(monkeypatch, "analyze", GOOD, "--out", path, "--format", "json") == 0
+    assert json.loads(path.read_text(encoding="utf-8"))["schema_version"]
 
 
 def test_late_ms_moves_the_threshold(

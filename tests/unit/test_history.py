@@ -378,4 +378,4 @@ def test_what_a_user_can_get_wrong_has_an_exit_code(tmp_path: Path, runs: list[s
     assert "2 series match; name one of" in command("show", db=db, code=2)
     assert "no series of the history matches" in command("show", "--profile", "nothing", db=db, code=3)
     assert "keeps no metric" in command("show", "--metric", "speed", db=db, code=2)
-    assert "cannot be written" in command("plot", "--html", str(tmp_path / "no" / "x.html"), db=db, code=2)
+    assert "cannot be written" in command("plot", "--html", str(db / "x.html"), db=db, code=2)
