@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from analyzers.analysis import analyze_recording
+from analyzers.arguments import valid_text
 from analyzers.errors import NotComparableError, UnusableInputError
 from analyzers.gate.comparability import describe, differences, machine_name, run_config
 from analyzers.gate.machine import conditions_of, what_moved
@@ -129,7 +130,7 @@ def _samples_document(path: Path) -> dict[str, Any] | None:
     if not path.is_file() or path.suffix != ".json" or path.name == "run.json":
         return None
     try:
-        document = json.loads(path.read_bytes().decode("utf-8-sig"))
+        document = valid_text(json.loads(path.read_bytes().decode("utf-8-sig")))
     except OSError as error:
         raise UnusableInputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

@@ -142,7 +142,8 @@ def outliers(values: Sequence[float]) -> list[int] | None:
     spread = float(np.median(distance))
     if spread == 0:
         return None
-    return [int(index) for index in np.flatnonzero(0.6745 * distance / spread > OUTLIER_Z)]
+    # Dividing by a tiny spread would overflow.
+    return [int(index) for index in np.flatnonzero(0.6745 * distance > OUTLIER_Z * spread)]
 
 
 def _sample(head: Sequence[float], base: Sequence[float]) -> Floats:

@@ -20,6 +20,7 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -248,6 +249,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    warnings.simplefilter("error")
     started = time.perf_counter()
     outcomes = fuzz(options.count, options.seed)
     words = ", ".join(f"{outcome} {number}" for outcome, number in sorted(outcomes.items()))

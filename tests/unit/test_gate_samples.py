@@ -224,6 +224,14 @@ def test_a_samples_file_round_trips(tmp_path: Path) -> None:
     assert read_samples([path]) == msgspec.structs.replace(samples, source=str(path))
 
 
+def test_text_that_no_output_could_hold_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "samples.json"
+    path.write_text(r'{"config": {"note": "a\ud800"}, "metrics": {"tpot_\udfff": [1.0]}}', encoding="utf-8")
+    samples = read_samples([path])
+    assert samples.config == {"note": "a?"}
+    assert samples.metrics == {"tpot_?": [1.0]}
+
+
 def test_numbers_that_no_json_should_hold_are_read_for_the_verdict(tmp_path: Path) -> None:
     path = tmp_path / "odd.json"
     path.write_text('\ufeff{"metrics": {"tpot_ms": [NaN, Infinity, -Infinity, 1e999, null, 3]}, "more": 1}')

@@ -191,3 +191,4 @@ def test_outliers_by_the_modified_z_score() -> None:
     assert z > 3.5
     assert outliers(values) == [6]
     assert outliers([10.0, 10.0, 10.0, 50.0]) is None
+    assert outliers([0.0, 0.0, 1e-300, 1e-300, 1e300]) == [4]
