@@ -123,14 +123,17 @@ class Content:
         marks = 0
         while True:
             match = candidate.search(self.data, self.position)
-            # Without one, it may begin in what is there: white space at the end, and what stands before it.
-            end = match.end() if match else max(self.position, len(self.data.rstrip()) - 1)
-            marks += self.data.count(mark, self.position, end)
-            if match is not None:
-                self.position = end
-                return True, marks
-            if self._is_whole:
-                return False, marks + self.data.count(mark, end)
-            self.position = end
+            if match is not None or self._is_whole:
+                end = match.end() if match else len(self.data)
+                marks += self.data.count(mark, self.position, end)
+                self.position = end if match else self.position
+                return match is not None, marks
+            # A mark or a candidate may begin in what is there: white space at the end, and what stands before it.
+            end = min(len(self.data.rstrip()) - 1, len(self.data) - len(mark) + 1)
+            end = max(end, self.position)
+            whole = end + len(mark) - 1
+            marks += self.data.count(mark, self.position, whole)
+            last = self.data.rfind(mark, self.position, whole)
+            self.position = max(end, last + len(mark)) if last >= 0 else end
             self.trim(keep=HELD_BEHIND)
             self.require(len(self.data) - self.position + PIECE)

@@ -30,6 +30,7 @@ from analyzers.readers.event_scan import scan_elements
 from analyzers.readers.files import PIECE, Lines, whole_lines
 from analyzers.readers.json_objects import DamagedError, line_objects, parse_value
 from analyzers.readers.load import IssueCounter
+from analyzers.readers.utf8 import is_utf8
 from analyzers.spans import Int64s
 
 _SMALLEST_WINDOW = 1 << 12
@@ -117,7 +118,7 @@ class EventStream:
         starts, ends = elements.starts + start, elements.ends + start
         found = len(starts)
         body = text[start : int(ends[-1])]
-        events = _decode_array(body) if _is_utf8(body) else None
+        events = _decode_array(body) if is_utf8(body) else None
         if events is None or len(events) != found:
             events = self._one_by_one(text, starts.tolist(), ends.tolist())
             if not events:
@@ -140,7 +141,7 @@ class EventStream:
                 events.append(event_of(raw))
             except (RecursionError, ValueError, TypeError):
                 break
-            if not _is_utf8(raw):
+            if not is_utf8(raw):
                 self._issues.add("invalid_utf8", content.where(content.position + start))
             before = end
         return events
@@ -150,7 +151,7 @@ class EventStream:
         newline = self._newline or b""
         cut = text.rfind(newline)
         body = text[start:cut].rstrip() if cut > start else b""
-        if not body.endswith(b",") or not _is_utf8(body):
+        if not body.endswith(b",") or not is_utf8(body):
             return None
         events = _decode_array(body[:-1])
         begins = re.compile(re.escape(newline))
@@ -216,7 +217,7 @@ class EventStream:
             except (RecursionError, ValueError):
                 pass
             else:
-                if not _is_utf8(raw):
+                if not is_utf8(raw):
                     issues.add("invalid_utf8", content.where(at))
                 return event, offset
         issues.add("malformed", content.where(at), lost=1)
@@ -275,7 +276,7 @@ class EventStream:
                 self._lose_trailer(trailer, where)
             return
         header = self._layout.header.removeprefix(b"\xef\xbb\xbf")
-        if not _is_utf8(header + trailer):
+        if not is_utf8(header + trailer):
             issues.add("invalid_utf8", where)
         before, after = header.decode(errors="replace").strip(), trailer.decode(errors="replace")
         document = _document(before + "]" + (after if is_closed else "}"))
@@ -323,7 +324,7 @@ class EventStream:
     def _line_batch(self, lines: Lines) -> Batch:
         """The events of whole lines: together where each line is an event, else line by line."""
         text = lines.content
-        if _is_utf8(text):
+        if is_utf8(text):
             starts = [0, *(match.end() for match in re.finditer(rb"\n(?=.)", text))]
             events = _decode_lines(text)
             if events is not None and len(events) == len(starts):
@@ -347,7 +348,7 @@ class EventStream:
                     self._issues.add("malformed", where, lost=1)
                     continue
                 places.append(offset + shift + start)
-            if objects and not _is_utf8(line):
+            if objects and not is_utf8(line):
                 self._issues.add("invalid_utf8", where)
             offset += len(line) + 1
         return Batch(found, np.array(places, dtype=np.int64))
@@ -359,16 +360,6 @@ def _joined(singles: Sequence[tuple[Event, int]]) -> Batch:
 
 def _is_event(record: dict[str, Any]) -> bool:
     return isinstance(record.get("ph"), str)
-
-
-def _is_utf8(text: bytes) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _decode_array(body: bytes) -> list[Event] | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from analyzers.arguments import LENIENT_JSON
 from analyzers.readers.load import IssueCounter
+from analyzers.readers.utf8 import damaged_lines
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _OBJECT = re.compile(r'\{(?=\s*")')
@@ -24,8 +25,8 @@ def decode_text(data: bytes, issues: IssueCounter) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("utf-8-sig", errors="replace")
-        bad_lines = [number for number, line in enumerate(text.split("\n"), 1) if "\ufffd" in line]
-        issues.add("invalid_utf8", f"line {bad_lines[0]}", count=len(bad_lines))
+        damaged = damaged_lines(data)
+        issues.add("invalid_utf8", f"line {damaged[0]}", count=len(damaged))
         return text
 
 

@@ -23,6 +23,7 @@ from analyzers.readers.files import LONGEST_LINE, Lines, is_plain, iterate_bytes
 from analyzers.readers.json_objects import LineNumbers
 from analyzers.readers.load import IssueCounter, IssueKind, LoadReport
 from analyzers.readers.log_processes import ClockAnchor, LogProcesses, ProcessFinder
+from analyzers.readers.utf8 import damaged_lines
 from analyzers.spans import ABSENT, Clock, Lane, Source, SpanTable, SpanTableBuilder, as_id
 
 MARKERS = (b"[STRACE]", b"[CLOCK_ANCHOR]", b"[chip_process pid=", b"[HOSTLOG_DROPS]", b"[mono_ns=")
@@ -181,7 +182,8 @@ class _Reader:
 
     def _add(self, lines: Lines) -> None:
         text = lines.content
-        self._check_utf8(lines)
+        if damaged := damaged_lines(text, lines.line):
+            self._issues.add("invalid_utf8", f"line {damaged[0]}", count=len(damaged))
         self.has_markers = self.has_markers or any(marker in text for marker in MARKERS)
         places = _Places(lines.offset)
         if b"\x1b" in text:
@@ -195,16 +197,6 @@ class _Reader:
         self._count_heads(text, {match.start() for match in matches}, numbers)
         for found in _DROPS.finditer(text):
             self._count_drops(found, numbers)
-
-    def _check_utf8(self, lines: Lines) -> None:
-        if lines.content.isascii():
-            return
-        try:
-            lines.content.decode()
-        except UnicodeDecodeError:
-            decoded = lines.content.decode(errors="replace").split("\n")
-            bad = [number for number, line in enumerate(decoded, lines.line) if "\ufffd" in line]
-            self._issues.add("invalid_utf8", f"line {bad[0]}", count=len(bad))
 
     def _count_heads(self, text: bytes, readable: set[int], numbers: LineNumbers) -> None:
         for head in _HEAD.finditer(text):

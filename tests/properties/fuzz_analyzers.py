@@ -5,9 +5,9 @@
 Inputs are the cases, pieces of the captures, and a recorded run: its files one by one, and the whole directory with
 one of its files damaged. Each is read in process; every tenth is analysed and rendered as well, and every tenth is
 read once more in pieces of a few bytes, which must make no difference. The gate judges every damaged samples file
-against the whole one, as either side. A run stops at the first input that raises
-anything but `AnalyzerError`, takes longer than ten seconds, or damages a trace without a word in the load report; it
-prints the seed and keeps the input.
+against the whole one, as either side. Found is an input that raises anything
+but `AnalyzerError`, warns, takes longer than ten seconds, or damages a trace without a word in the load report: the
+seed is printed with the cause, and the input kept.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from types import FrameType
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -208,9 +210,10 @@ def summary(recording: Recording) -> tuple[object, ...]:
 
 
 def fuzz(count: int, seed: int) -> Counter[str]:
-    """Check `count` damaged inputs; how many had which outcome."""
+    """Check `count` damaged inputs; how many had which outcome, `found` among them."""
     inputs = seeds()
     outcomes: Counter[str] = Counter()
+    signal.signal(signal.SIGALRM, _too_long)
     with tempfile.TemporaryDirectory() as scratch:
         run, intact = Path(scratch) / "run", Path(scratch) / "intact.json"
         shutil.copytree(RUN, run)
@@ -230,16 +233,21 @@ def fuzz(count: int, seed: int) -> Counter[str]:
                     intact.write_bytes(valid)
                     outcome = check_gate(intact, path)
                 outcomes[outcome] += 1
-            except BaseException:
+            except Exception:  # noqa: BLE001 - whatever it is, it is found
+                outcomes["found"] += 1
                 kept = Path(tempfile.gettempdir()) / f"fuzz-{seed}-{number}{suffix}"
                 kept.write_bytes(damaged)
                 print(f"seed {seed}, input {number}, {place or 'alone'}: kept as {kept}", file=sys.stderr)
-                raise
+                traceback.print_exc()
             finally:
                 signal.alarm(0)
                 if place:
                     path.write_bytes(original)
     return outcomes
+
+
+def _too_long(_signal: int, _frame: FrameType | None) -> None:
+    raise TimeoutError(f"longer than {LONGEST_S} s")
 
 
 def main() -> None:
@@ -253,7 +261,8 @@ def main() -> None:
     started = time.perf_counter()
     outcomes = fuzz(options.count, options.seed)
     words = ", ".join(f"{outcome} {number}" for outcome, number in sorted(outcomes.items()))
-    print(f"{options.count} inputs in {time.perf_counter() - started:.0f} s: {words}; nothing found")
+    print(f"{options.count} inputs in {time.perf_counter() - started:.0f} s: {words}")
+    sys.exit(1 if outcomes["found"] else 0)
 
 
 if __name__ == "__main__":
