@@ -104,16 +104,36 @@ def test_traces_in_pieces_of_any_size(
     assert trace.rank == (1 if layout in ("lines", "one line") else None)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
+def test_a_damaged_end_in_pieces_of_any_size(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events that went with the damage are counted, and what stands behind them is found."""
+    events = [EVENT % (n, n, n, n) for n in range(4)]
+    text = events[0] + ',{"ph":"X",name":[' + ":[".join(events[1:]) + '],"distributedInfo":{"rank":5}}'
+    path = tmp_path / "trace.json"
+    path.write_text('{"traceEvents":[' + text)
+    for module in (files, content, event_stream):
+        monkeypatch.setattr(module, "PIECE", size)
+    monkeypatch.setattr(event_stream, "_SMALLEST_WINDOW", size)
+    trace = stream_chrome_trace(path)
+    assert trace is not None
+    assert (len(trace.spans), trace.report.lost, trace.rank) == (1, 4, 5)
+
+
 @pytest.mark.parametrize("size", [1, 13, 500])
 def test_logs_in_pieces_of_any_size(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [RECORD % (n % 4, n, "bind", n * 10, n) for n in range(40)]
     lines[5] = "\x1b[32m12%|##\x1b[0m\r" + lines[5][:60] + lines[6]
+    # U+FFFD is a character like any other, for whoever wrote it.
+    lines[8] = "\xef\xbf\xbd\n" + lines[8]
     lines[9] = "\xe9\n[HOSTLOG_DROPS] dropped=2\n[chip_process pid=3 dev=7] ready\n"
     lines[20] = lines[20].replace("\n", "") + lines[21].replace("dur=5", "dur=-5")
     data = "".join(lines).encode("latin-1")
     path = tmp_path / "run.log"
     path.write_bytes(data)
     whole = read_strace(data, str(path))
+    assert [issue.count for issue in whole.report.issues if issue.kind == "invalid_utf8"] == [1]
     # 40 lines: one replaced, and one torn in front of a copy; one more glued to a copy with a negative duration.
     assert (whole.report.records, whole.report.parsed, whole.report.lost) == (41, 40, 4)
     monkeypatch.setattr(files, "PIECE", size)
