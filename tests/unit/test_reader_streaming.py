@@ -110,7 +110,9 @@ def test_a_damaged_end_in_pieces_of_any_size(
 ) -> None:
     """Events that went with the damage are counted, and what stands behind them is found."""
     events = [EVENT % (n, n, n, n) for n in range(4)]
-    text = events[0] + ',{"ph":"X",name":[' + ":[".join(events[1:]) + '],"distributedInfo":{"rank":5}}'
+    # Longer than what is read at once for any value.
+    damage = "[" * 5000 + ":[".join(events[1:]) + ":" * 5000
+    text = f'{events[0]},{{"ph":"X",name":{damage}],"distributedInfo":{{"rank":5}}}}'
     path = tmp_path / "trace.json"
     path.write_text('{"traceEvents":[' + text)
     for module in (files, content, event_stream):
