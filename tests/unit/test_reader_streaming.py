@@ -109,15 +109,14 @@ def test_a_damaged_end_in_pieces_of_any_size(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Events that went with the damage are counted, and what stands behind them is found."""
-    events = [EVENT % (n, n, n, n) for n in range(4)]
+    lost = '"ph":"X" ' * 3
     # Longer than what is read at once for any value.
-    damage = "[" * 5000 + ":[".join(events[1:]) + ":" * 5000
-    text = f'{events[0]},{{"ph":"X",name":{damage}],"distributedInfo":{{"rank":5}}}}'
+    text = f'{EVENT % (1, 1, 1, 1)},{{"ph":"X",name":1{"[" * 5000}{lost}}}],"distributedInfo":{{"rank":5}}}}'
     path = tmp_path / "trace.json"
     path.write_text('{"traceEvents":[' + text)
     for module in (files, content, event_stream):
         monkeypatch.setattr(module, "PIECE", size)
-    monkeypatch.setattr(event_stream, "_SMALLEST_WINDOW", size)
+    monkeypatch.setattr(files, "_COMPRESSED_PIECE", size)
     trace = stream_chrome_trace(path)
     assert trace is not None
     assert (len(trace.spans), trace.report.lost, trace.rank) == (1, 4, 5)
