@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import itertools
 import zlib
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ PIECE = 1 << 20
 """Bytes of content that are read at once."""
 
 _COMPRESSED_PIECE = 1 << 16
+_SALVAGED_AT_ONCE = 1 << 10
 _HEAD = 1 << 20
 LONGEST_LINE = 1 << 24
 """Bytes after which a line is cut: what holds no line end for so long is no text."""
@@ -164,11 +166,14 @@ class _Gunzip:
     def _salvage(self, stream: zlib._Decompress, data: bytes) -> Iterator[bytes]:
         """What of `data` decodes before its damage."""
         content = bytearray()
-        try:
-            for value in data:
-                content += stream.decompress(bytes([value]))
-        except zlib.error:
-            pass  # the damage that the caller reports
+        for start in range(0, len(data), _SALVAGED_AT_ONCE):
+            part = data[start : start + _SALVAGED_AT_ONCE]
+            before = stream.copy()
+            try:
+                content += stream.decompress(part)
+            except zlib.error:
+                content += _up_to_damage(before, part)
+                break
         self._produced += len(content)
         yield bytes(content)
 
@@ -181,6 +186,19 @@ class _Gunzip:
 
     def _where(self) -> str:
         return f"byte {self._produced} of the decompressed content"
+
+
+def _up_to_damage(stream: zlib._Decompress, data: bytes) -> bytes:
+    """All that decodes: byte for byte, since a failing call keeps what it has decoded to itself."""
+    content = bytearray()
+    # The damage is for the caller to report.
+    with contextlib.suppress(zlib.error):
+        for value in data:
+            decoded = stream.decompress(bytes([value]), 1)
+            while decoded:
+                content += decoded
+                decoded = stream.decompress(stream.unconsumed_tail, 1)
+    return bytes(content)
 
 
 def _member() -> zlib._Decompress:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import shutil
 import signal
 import sys
@@ -119,7 +120,8 @@ def is_sound_json(text: bytes) -> bool:
     """
     if text.startswith(b"\x1f\x8b"):
         text = _unpacked(text)
-    decoded = text.decode("utf-8-sig").strip()
+    # Between events the reader takes these two for white space as well.
+    decoded = re.sub(r"(?<=[,}])[\v\f]+(?=[,{\]])", " ", text.decode("utf-8-sig")).strip()
     position = 0
     while position < len(decoded):
         _, position = json.JSONDecoder(parse_int=str).raw_decode(decoded, position)

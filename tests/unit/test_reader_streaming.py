@@ -6,12 +6,14 @@ import gzip
 import json
 import tracemalloc
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analyzers.errors import UnusableInputError
 from analyzers.readers import content, event_stream, files
 from analyzers.readers.chrome_trace import ChromeTrace, read_chrome_trace, stream_chrome_trace
 from analyzers.readers.event_scan import depth_at, scan_elements
@@ -213,3 +215,29 @@ def test_a_gzip_bomb_is_decompressed_in_pieces(tmp_path: Path) -> None:
     issues = IssueCounter()
     assert max(map(len, files.iterate_bytes(path, issues))) <= files.PIECE
     assert issues.issues() == []
+
+
+@pytest.mark.parametrize("size", [3, 7, 64])
+def test_damaged_gzip_gives_the_same_content_in_pieces_of_any_size(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "damaged.gz"
+    random = Random(1)
+    for _ in range(200):
+        text = b"".join(random.choice((b"name", b'"ph":"X"', b"12", b"},{")) for _ in range(200))
+        packed = bytearray(gzip.compress(text))
+        at = random.randrange(10, len(packed))
+        packed[at : at + 9] = random.randbytes(9)
+        path.write_bytes(packed)
+        with monkeypatch.context() as patch:
+            whole = content_of(path)
+            patch.setattr(files, "PIECE", size)
+            patch.setattr(files, "_COMPRESSED_PIECE", size)
+            assert content_of(path) == whole
+
+
+def content_of(path: Path) -> bytes:
+    try:
+        return b"".join(files.iterate_bytes(path, IssueCounter()))
+    except UnusableInputError:
+        return b"refused"
