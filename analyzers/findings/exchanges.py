@@ -14,12 +14,13 @@ from statistics import median
 
 import numpy as np
 
-from analyzers.findings.context import Measured, milliseconds
+from analyzers.findings.context import Measured
 from analyzers.findings.outliers import lowest_outlier
 from analyzers.pipeline import span_reference
 from analyzers.report.model import Finding
 from analyzers.spans import ABSENT, Kind, SpanTable, as_id
 from analyzers.statistics import uniform_test
+from analyzers.wording import milliseconds
 
 PERSISTENT_P_VALUE = 0.01
 SHARE_OF_SPAN = 0.2

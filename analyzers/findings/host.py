@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from analyzers.findings.context import counted
 from analyzers.rundir import Manifest
+from analyzers.wording import counted
 
 
 def shared_cores(manifest: Manifest | None) -> str:

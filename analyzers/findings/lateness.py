@@ -10,13 +10,14 @@ from typing import Literal
 import numpy as np
 
 from analyzers.callables import is_prefill
-from analyzers.findings.context import Measured, counted, listed, milliseconds
+from analyzers.findings.context import Measured
 from analyzers.findings.host import shared_cores
 from analyzers.findings.spread import STANDS_OUT, Spread
 from analyzers.findings.work import Work
 from analyzers.report.model import Finding, Severity
 from analyzers.rounds import Round
 from analyzers.skew import Lateness, RankSkew
+from analyzers.wording import counted, listed, milliseconds
 
 STRAGGLER_P_VALUE = 0.01
 LATE_SHARE = 0.05

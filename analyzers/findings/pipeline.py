@@ -10,13 +10,14 @@ import numpy as np
 from analyzers.bubbles import StepTime
 from analyzers.callables import RUN, is_prefill
 from analyzers.endpoints import SpanReference
-from analyzers.findings.context import Measured, counted, milliseconds
+from analyzers.findings.context import Measured
 from analyzers.grouping import Rows, split_groups
 from analyzers.pipeline import Pipeline
 from analyzers.report.model import Finding, FindingCode, Severity
 from analyzers.spans import ABSENT, Int64s, Mask, SpanTable
 from analyzers.step_spans import PREPARE_SPAN, SCHEDULE_SPAN, StepSpans
 from analyzers.steps import Steps
+from analyzers.wording import counted, milliseconds
 
 Serialiser = Literal["submit runs", "submit waits", "device lane", "prepare", "slot", "schedule", "unknown"]
 """What made a step begin only after the one ahead had completed."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median
 
 from analyzers.callables import is_prefill
-from analyzers.findings.context import Measured, counted, milliseconds
+from analyzers.findings.context import Measured
 from analyzers.findings.lateness import lateness
 from analyzers.findings.outliers import MODIFIED_Z, modified_z
 from analyzers.findings.tails import long_tails
@@ -15,6 +15,7 @@ from analyzers.intervals import Interval
 from analyzers.report.model import Finding, Report, Severity
 from analyzers.rounds import RankRun, Round
 from analyzers.skew import RankSkew
+from analyzers.wording import counted, milliseconds
 
 SAMPLES_NEEDED = 8
 """Fewer runs than this have no outliers and no typical gap."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from analyzers.findings.context import Measured, counted
+from analyzers.findings.context import Measured
 from analyzers.lifecycle import ASSUMED_DEPTH
 from analyzers.readers.load import IssueKind, LoadReport
 from analyzers.readers.recording import Recording
 from analyzers.report.model import Finding, Report
 from analyzers.spans import ABSENT
+from analyzers.wording import counted
 
 _REPAIRS: frozenset[IssueKind] = frozenset(
     {"unterminated", "commas_ignored", "commas_missing", "glued_lines", "invalid_utf8", "attributes_cut"}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from analyzers.findings.context import counted
 from analyzers.readers.requests import RequestTiming
+from analyzers.wording import counted
 
 
 @dataclass(frozen=True)

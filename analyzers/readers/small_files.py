@@ -26,6 +26,7 @@ from analyzers.readers.json_objects import (
 )
 from analyzers.readers.load import IssueCounter, LoadReport
 from analyzers.statistics import P95_NEEDS, P99_NEEDS, percentile, uniform_test
+from analyzers.wording import counted
 
 ObservationKind = Literal["rank steps", "draft steps", "counters", "samples", "events"]
 
@@ -204,7 +205,9 @@ def _rank_steps(path: str, steps: Sequence[dict[str, float]]) -> Observation:
     slowest: Counter[str] = Counter()
     slowest.update(rank for step in whole if (rank := _slowest(step)) is not None)
     notes = (
-        [f"{len(steps) - len(whole)} steps without every rank left out"] if len(whole) < len(steps) else []
+        [f"{counted(len(steps) - len(whole), 'step')} without every rank left out"]
+        if len(whole) < len(steps)
+        else []
     )
     figures: dict[str, float | None] = {
         "median step skew (ms)": median(max(step.values()) - min(step.values()) for step in whole)

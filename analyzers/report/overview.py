@@ -9,6 +9,7 @@ from analyzers.report.text import UNAVAILABLE, Table, number, percent
 from analyzers.requests import MtpFigures, RequestFigures
 from analyzers.skew import RankSkew
 from analyzers.statistics import Summary
+from analyzers.wording import counted
 
 
 def overview(report: Report) -> Table | None:
@@ -21,7 +22,9 @@ def _run(report: Report) -> list[list[str]]:
     rows = []
     if report.run is not None:
         depth = UNAVAILABLE if report.run.depth is None else str(report.run.depth)
-        what = f"{report.run.profile}: {report.run.status}, {report.run.ranks} ranks, depth {depth}"
+        what = (
+            f"{report.run.profile}: {report.run.status}, {counted(report.run.ranks, 'rank')}, depth {depth}"
+        )
         if report.run.restarts:
             what += f", {report.run.restarts} restarts"
         rows.append(["run", what, "run.json"])
@@ -99,13 +102,11 @@ def _ranks(report: Report) -> list[list[str]]:
         return []
     rows = []
     if skew.critical_rank.root.n:
-        mean = f"mean {number(skew.critical_rank.root.mean)} ms over {skew.rounds} rounds"
+        mean = f"mean {number(skew.critical_rank.root.mean)} ms over {counted(skew.rounds, 'round')}"
         rows.append([f"critical rank, {skew.scope}", mean, "STRACE"])
     for label, summary in _skews(skew):
         if summary.n:
-            spread = (
-                f"median {number(summary.p50)} ms, max {number(summary.max)} ms over {len(skew.ranks)} ranks"
-            )
+            spread = f"median {number(summary.p50)} ms, max {number(summary.max)} ms over {counted(len(skew.ranks), 'rank')}"
             rows.append([f"{label}, {skew.scope}", spread, "STRACE"])
     return rows
 

@@ -19,6 +19,7 @@ from analyzers.requests import RequestFigures
 from analyzers.resources import ResourceGrowth
 from analyzers.skew import Lateness, RankSkew
 from analyzers.statistics import Summary
+from analyzers.wording import counted
 
 TOO_SMALL = "-"
 FAULTS_SHOWN = 20
@@ -181,7 +182,7 @@ def _pipeline(pipeline: Pipeline) -> Table:
     steady = pipeline.steady
     if pipeline.in_flight.pairs:
         left_out = ", ".join(f"{entry.count} {entry.reason}" for entry in steady.left_out) or "none"
-        notes.append(f"steady state: {steady.steps} steps; left out: {left_out}")
+        notes.append(f"steady state: {counted(steady.steps, 'step')}; left out: {left_out}")
         if not steady.batch_known:
             notes.append("whether the batch was full is unknown: no request records, or it never was")
     return Table(f"Pipeline: {pipeline.callable}", ["overlap", "steps", "of", "share"], rows, notes)
@@ -206,14 +207,13 @@ def _rank_tables(skew: RankSkew, report: Report, *, in_detail: bool) -> list[Tab
         ("host excess", skew.host_excess),
         ("device bubble", skew.device_bubble),
     ]
-    ranks = len(skew.ranks)
     notes = [
-        f"{skew.rounds} rounds, {skew.roots} roots on {ranks} ranks, matched by {skew.matched_by}; "
-        f"{len(skew.incomplete)} incomplete",
+        f"{counted(skew.rounds, 'round')}, {counted(skew.roots, 'root')} on {counted(len(skew.ranks), 'rank')}, "
+        f"matched by {skew.matched_by}; {len(skew.incomplete)} incomplete",
         f"more than {skew.late_ns / MILLISECOND:g} ms after the median: {len(skew.late_starts)} starts, "
         f"{len(skew.long_tails)} ends; rounds with such a skew: {skew.rounds_over_late_start_skew} at start, "
         f"{skew.rounds_over_late_end_skew} at end",
-        *([report.clocks.statement] if ranks > 1 else []),
+        *([report.clocks.statement] if len(skew.ranks) > 1 else []),
         *([skew.clocks] if skew.clocks else []),
         *_too_small_note(summary for _, summary in figures),
     ]
@@ -221,7 +221,7 @@ def _rank_tables(skew: RankSkew, report: Report, *, in_detail: bool) -> list[Tab
     tables = [
         Table(title, ["figure", *_SUMMARY_COLUMNS], [_summary_row(*figure) for figure in figures], notes)
     ]
-    if ranks > 1 and in_detail:
+    if len(skew.ranks) > 1 and in_detail:
         tables.append(_critical_rank(skew))
         tables.append(_last_ranks(skew, report.ranks.devices))
     return tables
@@ -320,10 +320,13 @@ def _requests(figures: RequestFigures) -> list[Table]:
             ("MTP acceptance length", number(mtp.acceptance_length, 1)),
             ("MTP committed = steps + accepted", f"{mtp.committed} = {mtp.steps} + {mtp.accepted}"),
         ]
-    notes = [f"{figures.requests} requests, {figures.failed} failed, {figures.output_tokens} output tokens"]
+    notes = [
+        f"{counted(figures.requests, 'request')}, {figures.failed} failed, "
+        f"{counted(figures.output_tokens, 'output token')}"
+    ]
     if figures.tpot_undefined:
         notes.append(
-            f"tpot undefined for {figures.tpot_undefined} requests (fewer than two tokens): left out"
+            f"tpot undefined for {counted(figures.tpot_undefined, 'request')} (fewer than two tokens): left out"
         )
     notes += _too_small_note(summary for _, summary in summaries)
     rows = [_summary_row(label, summary) for label, summary in summaries]

@@ -242,5 +242,5 @@ def test_53_ties_and_missing_ranks_name_nobody() -> None:
     lines = ['{"step":0,"ms":{"0":9,"1":9}}', '{"step":1,"ms":{"0":9}}', '{"step":2,"ms":{"0":7,"1":9}}']
     observation, _ = read("\n".join(lines).encode())
     assert observation.figures == {"median step skew (ms)": 1.0, "culprit stability": 1.0}
-    assert observation.notes[0] == "1 steps without every rank left out"
+    assert observation.notes[0] == "1 step without every rank left out"
     assert observation.notes[-1] == "slowest by step: several, 1"

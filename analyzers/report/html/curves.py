@@ -37,14 +37,14 @@ def latency_chart(series: StepLatency) -> Markup:
         if tick == int(tick)
     ]
     middle = (LEFT + WIDTH - RIGHT) / 2
-    what = counted(series)
+    what = unit_of(series)
     axis = element("text", f"{what}, in order from 0", x=middle, y=bottom + 31, class_="axis middle")
     label = f"{series.figure} of the {what}s of {series.callable}"
     y_title = "ms, log scale" if scale.logarithmic else "ms"
     return picture(bottom + 38, label, y_axis(scale, y_title), *ticks, axis, *points)
 
 
-def counted(series: StepLatency) -> str:
+def unit_of(series: StepLatency) -> str:
     """What its points count: rounds where no lifecycle tells of steps."""
     return "step" if series.figure == "submit_to_completion" else "round"
 
@@ -53,9 +53,9 @@ def _point(series: StepLatency, index: int, steps: tuple[int, int], x: float, sc
     low, median, high = series.min_ns[index], series.median_ns[index], series.max_ns[index]
     first, last = steps
     if first == last:
-        tip = f"{counted(series)} {first}: {number(median)} ms"
+        tip = f"{unit_of(series)} {first}: {number(median)} ms"
         return element("circle", element("title", tip), cx=x, cy=scale(median), r=3, class_="point")
-    tip = f"{counted(series)}s {first} to {last}: {number(low)} to {number(high)} ms, median {number(median)} ms"
+    tip = f"{unit_of(series)}s {first} to {last}: {number(low)} to {number(high)} ms, median {number(median)} ms"
     bar = element("line", element("title", tip), x1=x, x2=x, y1=scale(low), y2=scale(high), class_="range")
     return join(bar, element("circle", element("title", tip), cx=x, cy=scale(median), r=2, class_="point"))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyzers.report.html.curves import counted, distribution_chart, latency_chart
+from analyzers.report.html.curves import distribution_chart, latency_chart, unit_of
 from analyzers.report.html.heatmap import heatmap
 from analyzers.report.html.markup import Child, Markup, element
 from analyzers.report.html.parts import figure, head, section, table_markup
@@ -20,6 +20,7 @@ from analyzers.report.text import MILLISECOND, number
 from analyzers.series import Distribution, LatenessGrid, StepLatency
 from analyzers.statistics import P95_NEEDS, P99_NEEDS
 from analyzers.timeline import Timeline
+from analyzers.wording import counted
 
 
 def render_html(report: Report, title: str) -> str:
@@ -141,11 +142,11 @@ def _timelines(timelines: Sequence[Timeline]) -> list[Markup]:
 
 
 def _latency(series: StepLatency) -> Markup:
-    what = counted(series)
+    what = unit_of(series)
     each = f"every {what} is a point"
     if series.steps_per_point > 1:
         each = f"each bar is {series.steps_per_point} {what}s, from the least to the greatest, the dot their median"
-    caption = f"{series.figure}, {series.callable}: {series.steps} {what}s, {each}"
+    caption = f"{series.figure}, {series.callable}: {counted(series.steps, what)}, {each}"
     return figure(caption, latency_chart(series))
 
 
@@ -154,7 +155,7 @@ def _skew(grid: LatenessGrid) -> Markup:
     if grid.rounds_per_column > 1:
         each = f"a column is {grid.rounds_per_column} rounds, the colour is the longest time after the median of its round"
     late = f"late is more than {grid.late_ns / MILLISECOND:g} ms after it"
-    caption = f"runner_run {grid.edge}, {grid.callable}: {grid.rounds} rounds, {each}; {late}"
+    caption = f"runner_run {grid.edge}, {grid.callable}: {counted(grid.rounds, 'round')}, {each}; {late}"
     return figure(caption, heatmap(grid))
 
 
