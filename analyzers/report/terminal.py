@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -37,19 +39,28 @@ def _print_finding(finding: Finding, console: Console, *, headline: bool) -> Non
         _print_detail(Text(printable(detail), style="dim"), console)
 
 
+_LONGEST_WORD = 30
+_SHORTEST_FOLD = 10
+"""Characters: a longer word, a path for example, is folded where a table is too wide; and where that does not do."""
+
+_BETWEEN = 3
+"""Characters between two columns."""
+
+
 def print_table(table: Table, console: Console) -> None:
     """Print one table with its notes."""
     console.print(Text(printable(table.title), style="bold"))
-    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    drawn.add_column(table.columns[0], overflow="fold")
-    textual = [_is_text(table, index) for index in range(len(table.columns))]
-    for index, column in enumerate(table.columns[1:], 1):
-        drawn.add_column(
-            column, justify="left" if textual[index] else "right", overflow="fold", no_wrap=not textual[index]
-        )
+    widths = _column_widths(table, console.width)
+    whole = sum(widths) + _BETWEEN * (len(widths) - 1)
+    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, width=whole)
+    for index, column in enumerate(table.columns):
+        to_the_left = index == 0 or _is_text(table, index)
+        justify: Literal["left", "right"] = "left" if to_the_left else "right"
+        drawn.add_column(Text(column), justify=justify, overflow="fold", width=widths[index])
     for row in table.rows:
         drawn.add_row(*(Text(printable(cell)) for cell in row))
-    console.print(drawn)
+    # What does not fit at all runs on into the next line of the terminal: no figure is cut.
+    console.print(drawn, crop=False)
     for note in table.notes:
         _print_line(Text(printable(note), style="dim"), console)
     console.print()
@@ -71,6 +82,36 @@ def _print_line(line: Text, console: Console) -> None:
 def _is_text(table: Table, index: int) -> bool:
     """Whether a column holds words, which may wrap, rather than numbers, which must not."""
     return any(" " in row[index] and not row[index].endswith("%") for row in table.rows if index < len(row))
+
+
+def _column_widths(table: Table, available: int) -> list[int]:
+    """Characters for each column: what it asks for, less where all together do not fit.
+
+    Then headings and words wrap between words, long words are folded if they must be, and numbers stay whole.
+    """
+    asked = [max(map(cell_len, _column(table, index))) for index in range(len(table.columns))]
+    spare = -1
+    for longest_word in (_LONGEST_WORD, _SHORTEST_FOLD):
+        if spare < 0:
+            widths = [_least_width(table, index, longest_word) for index in range(len(asked))]
+            spare = available - sum(widths) - _BETWEEN * (len(widths) - 1)
+    for index in sorted(range(len(asked)), key=lambda index: asked[index] - widths[index]):
+        more = max(0, min(asked[index] - widths[index], spare))
+        widths[index] += more
+        spare -= more
+    return widths
+
+
+def _least_width(table: Table, index: int, longest_word: int) -> int:
+    heading, *cells = _column(table, index)
+    if index == 0 or _is_text(table, index):
+        return min(longest_word, max(map(cell_len, " ".join([heading, *cells]).split())))
+    return max(map(cell_len, [*heading.split(), *cells]))
+
+
+def _column(table: Table, index: int) -> list[str]:
+    """The heading and the cells below it."""
+    return [table.columns[index], *(printable(row[index]) for row in table.rows if index < len(row))]
 
 
 def printable(text: str) -> str:

@@ -377,6 +377,10 @@ def test_the_whole_report_fits_a_terminal(report: Report, width: int) -> None:
     text = re.sub(r"\x1b\[[0-9;]*m", "", output.getvalue())
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
+    for table in report_tables(report):
+        drawn = text.split(f"{table.title}\n", 1)[1].split("\n\n", 1)[0]
+        for heading in table.columns:
+            assert all(word in drawn for word in heading.split()), (table.title, heading)
     # What a number says is never cut or folded: 0.070 0.070 0.070 0.070 6.030 ms.
     assert re.search(r"runner-start skew +136 +0\.114 +0\.070 +0\.070 +0\.070 +6\.030", text)
     assert re.search(r"tpot, per request +32 +40\.102 ", text)
