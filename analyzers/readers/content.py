@@ -16,7 +16,8 @@ HELD_BEHIND = 1 << 20
 """Bytes before the position that `skip_to_candidate` keeps, however the content comes in."""
 
 _FIRST_TRY = 1 << 12
-_SPACE = re.compile(rb"[ \t\r\n]*")
+_SPACE = re.compile(rb"\s*")
+"""Vertical tabs and form feeds too, which other readers of traces let pass."""
 
 
 class Content:

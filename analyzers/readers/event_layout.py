@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from analyzers.readers.event_scan import depth_at
+from analyzers.readers.event_scan import depths_at
 from analyzers.readers.json_objects import value_at
 
 _ARRAY_START = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -33,25 +33,32 @@ def layout_of(head: bytes) -> Layout | None:
         return Layout(head[: start + 1])
     if not head.startswith(b"{", start):
         return None
-    arrays = list(_ARRAY_START.finditer(head))
+    array = _own_array(head, start) or _ARRAY_START.search(head, start)
+    document = Layout(head[: array.end()], is_document=True) if array is not None else None
+    lines = Layout(head[:start], is_lines=True)
     first = value_at(head[start:].partition(b"\n")[0].decode(errors="replace"), 0)
-    if first is None and arrays:
-        own = (array for array in arrays if depth_at(head[start:], array.start() - start) == 1)
-        return Layout(head[: next(own, arrays[0]).end()], is_document=True)
     if first is None:
-        return Layout(head[:start], is_lines=True) if b'"ph"' in head else None
+        return document or (lines if b'"ph"' in head else None)
     record = first[0]
     if not isinstance(record, dict):
         return None
-    if isinstance(record.get("traceEvents"), list) and arrays:
-        own = (array for array in arrays if depth_at(head[start:], array.start() - start) == 1)
-        return Layout(head[: next(own, arrays[0]).end()], is_document=True)
-    return Layout(head[:start], is_lines=True) if "ph" in record else None
+    if document is not None and isinstance(record.get("traceEvents"), list):
+        return document
+    return lines if "ph" in record else None
+
+
+def _own_array(head: bytes, start: int) -> re.Match[bytes] | None:
+    """Where the events of the object at `start` begin; None when none of its own is in sight."""
+    arrays = list(_ARRAY_START.finditer(head, start))
+    depths = depths_at(head[start:], [array.start() - start for array in arrays])
+    return arrays[depths.index(1)] if 1 in depths else None
 
 
 def is_undecided(head: bytes) -> bool:
-    """Whether `head` starts an object of several lines, or a long one, in which no `traceEvents` was met yet."""
+    """Whether `head` starts an object of several lines, or a long one, of whose own `traceEvents` nothing was met yet."""
     content = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if not content.startswith(b"{") or _ARRAY_START.search(content):
+    if not content.startswith(b"{"):
         return not content
+    if _own_array(content, 0) is not None:
+        return False
     return value_at(content.partition(b"\n")[0].decode(errors="replace"), 0) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,11 +50,13 @@ def scan_elements(text: bytes) -> Elements:
     return Elements(starts[: len(ends)], ends)
 
 
-def depth_at(text: bytes, position: int) -> int:
-    """How many brackets are open at `position` of a JSON text."""
-    head = _ESCAPE.sub(b"  ", text[:position])
+def depths_at(text: bytes, positions: Sequence[int]) -> list[int]:
+    """How many brackets are open at each of `positions` of a JSON text; all are found in one pass over it."""
+    if not positions:
+        return []
+    head = _ESCAPE.sub(b"  ", text[: max(positions)])
     kinds = _CLASSES[np.frombuffer(head, dtype=np.uint8)]
-    kinds = kinds[kinds > 0]
-    quotes = kinds == _QUOTE
-    kinds = kinds[~quotes & (np.cumsum(quotes, dtype=np.uint8) & 1 == 0)]
-    return int((kinds == _OPEN).sum() - (kinds == _CLOSE).sum())
+    outside = np.cumsum(kinds == _QUOTE, dtype=np.uint8) & 1 == 0
+    changes = ((kinds == _OPEN) & outside).astype(np.int32) - ((kinds == _CLOSE) & outside)
+    depths = np.concatenate([[0], np.cumsum(changes)])
+    return [int(depths[position]) for position in positions]

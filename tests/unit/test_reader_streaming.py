@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from analyzers.errors import UnusableInputError
 from analyzers.readers import content, event_stream, files
 from analyzers.readers.chrome_trace import ChromeTrace, read_chrome_trace, stream_chrome_trace
-from analyzers.readers.event_scan import depth_at, scan_elements
+from analyzers.readers.event_layout import is_undecided, layout_of
+from analyzers.readers.event_scan import depths_at, scan_elements
 from analyzers.readers.files import whole_lines
 from analyzers.readers.load import IssueCounter
 from analyzers.readers.strace import StraceLog, read_strace, stream_strace
@@ -54,7 +55,20 @@ def test_brackets_tell_elements_apart(
 
 def test_depth_counts_no_brackets_in_strings() -> None:
     text = b'{"a\\"[":"{[","b":{"traceEvents":'
-    assert depth_at(text, text.index(b'"traceEvents"')) == 2
+    assert depths_at(text, [0, 1, 5, text.index(b'"traceEvents"')]) == [0, 1, 1, 2]
+    assert depths_at(text, []) == []
+
+
+def test_many_arrays_of_one_name_are_told_apart_in_one_pass() -> None:
+    """Tens of thousands of them, none the document's own: depths are not counted anew for each."""
+    head = b'{"nested":{' + b'"traceEvents":[{},' * 20_000
+    layout = layout_of(head)
+    assert layout is not None
+    assert layout.header == b'{"nested":{"traceEvents":['
+    assert is_undecided(head)
+    own = layout_of(b'{"nested":{"traceEvents":[]},"traceEvents":[{"ph":"X"}]}')
+    assert own is not None
+    assert own.header == b'{"nested":{"traceEvents":[]},"traceEvents":['
 
 
 def rows(trace: ChromeTrace | StraceLog) -> list[tuple[object, ...]]:
