@@ -219,6 +219,10 @@ class Launcher:
         self._observer.progress(done, expected)
         if engine.failure is not None:
             raise engine.failure
+        # The output of the last step is still being taken in, and a step behind it may be in flight.
+        engine.settle()
+        if engine.failure is not None:
+            raise engine.failure
         if watch is not None:
             watch.sample(done.decode_steps)
 

@@ -23,6 +23,9 @@ from dsv4bench.worker.torch_worker import TorchWorker
 
 __all__ = ["Engine", "EngineOptions", "EngineProgress", "check_options"]
 
+_LIFE_CHECK_S = 0.1
+"""How often whoever waits for the engine's thread looks whether it still lives."""
+
 
 @dataclass(frozen=True)
 class EngineProgress:
@@ -47,6 +50,13 @@ class _Close:
         self.abort = abort
 
 
+class _Settle:
+    """Engine event: say when nothing is in flight and no request waits or runs."""
+
+    def __init__(self) -> None:
+        self.settled = threading.Event()
+
+
 @dataclass(frozen=True)
 class _Cancel:
     request_id: str
@@ -68,7 +78,9 @@ class Engine:
         self.layout = CacheLayout.derive(
             options.config, options.max_model_len + reachable_headroom(options.speculative_tokens)
         )
-        self._events: queue.SimpleQueue[RequestHandle | Outcome | _Cancel | _Close] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[RequestHandle | Outcome | _Cancel | _Settle | _Close] = (
+            queue.SimpleQueue()
+        )
         self._submitting = threading.Lock()
         self._closed = False
         self._failure: BaseException | None = None
@@ -136,6 +148,13 @@ class Engine:
             counts.cached_tokens,
         )
 
+    def settle(self) -> None:
+        """Wait until no request waits or runs and every step is out, those behind the last finished request included."""
+        request = _Settle()
+        self._events.put(request)
+        while self._thread.is_alive() and not request.settled.wait(_LIFE_CHECK_S):
+            pass
+
     def close(self, *, abort: bool = False) -> None:
         """End the engine: complete what was submitted, or drop it (`abort`). Steps in flight are drained. Idempotent."""
         with self._submitting:
@@ -168,6 +187,7 @@ class Engine:
         recorder = self._recorder
         recorder.name_thread("engine")
         in_flight: list[Step] = []
+        settling: list[_Settle] = []
         trouble: BaseException | None = None
         closing = False
         while True:
@@ -185,8 +205,12 @@ class Engine:
                 with recorder.span("scheduler.queue_worker_step", "scheduler", **_step_args(step)):
                     self._life.lanes.put(step)
                 in_flight.append(step)
-            if closing and not in_flight and self._scheduler.idle:
-                return
+            if not in_flight and self._scheduler.idle:
+                for request in settling:
+                    request.settled.set()
+                settling.clear()
+                if closing:
+                    return
             if in_flight:
                 with recorder.span("scheduler.wait_worker_output", "scheduler", **_step_args(in_flight[0])):
                     event = self._events.get()
@@ -199,6 +223,8 @@ class Engine:
                 self._accept(event)
             elif isinstance(event, _Cancel):
                 self._scheduler.cancel(event.request_id)
+            elif isinstance(event, _Settle):
+                settling.append(event)
             else:
                 closing = True
                 if event.abort:

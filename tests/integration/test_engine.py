@@ -344,3 +344,27 @@ def test_impossible_requests_are_refused(checkpoints, prompt, max_tokens, messag
             engine.submit(Request("r", prompt, max_tokens))
     finally:
         engine.close()
+
+
+def test_an_engine_that_has_settled_has_told_of_every_step(checkpoints, prompts, tmp_path):
+    """The span of the output that ends the last request, and the step that was in flight behind it."""
+    recorder = SpanRecorder(tmp_path, ["verbose"], "engine")
+    engine = Engine(options(checkpoints["random"]), recorder)
+    try:
+        engine.settle()
+        generate(engine, prompts)
+        engine.settle()
+        recorder.stop()
+        steps = engine.progress().decode_steps
+    finally:
+        engine.close()
+        recorder.close()
+    engine.settle()
+    fragments = b"".join(path.read_bytes() for path in (tmp_path / "fragments").iterdir())
+    events = [msgspec.json.decode(line) for line in fragments.splitlines()]
+    queued, processed = (
+        {e["args"]["step_id"] for e in events if e["name"] == name and "step_id" in e.get("args", {})}
+        for name in ("scheduler.queue_worker_step", "scheduler.process_step_output")
+    )
+    assert queued == processed
+    assert len(processed) == steps
