@@ -121,7 +121,7 @@ def is_sound_json(text: bytes) -> bool:
     if text.startswith(b"\x1f\x8b"):
         text = _unpacked(text)
     # Between events the reader takes these two for white space as well.
-    decoded = re.sub(r"(?<=[,}])[\v\f]+(?=[,{\]])", " ", text.decode("utf-8-sig")).strip()
+    decoded = re.sub(r"(?<=[\[,}\s])[\v\f]+(?=[\s,{\]])", " ", text.decode("utf-8-sig")).strip()
     position = 0
     while position < len(decoded):
         _, position = json.JSONDecoder(parse_int=str).raw_decode(decoded, position)
