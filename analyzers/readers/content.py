@@ -13,7 +13,7 @@ LONGEST_VALUE = 1 << 24
 """Bytes after which a value that does not end is taken for damaged."""
 
 HELD_BEHIND = 1 << 20
-"""Bytes before the position that `skip_to_candidate` keeps, however the content comes in."""
+"""Bytes before the position that `skip_to_candidate` keeps, in whatever pieces the content comes in."""
 
 _FIRST_TRY = 1 << 12
 _SPACE = re.compile(rb"\s*")
@@ -61,6 +61,10 @@ class Content:
     def offset(self, place: int | None = None) -> int:
         """The offset in the whole content of a place in `data`, of the position when none is given."""
         return self._dropped + (self.position if place is None else place)
+
+    def held_from(self, offset: int) -> bytes:
+        """What is held from an offset in the whole content on, at most the last HELD_BEHIND bytes."""
+        return self.data[max(0, offset - self._dropped, len(self.data) - HELD_BEHIND) :]
 
     def where(self, place: int) -> str:
         """What issues call a place in `data`."""

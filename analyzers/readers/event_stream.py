@@ -24,7 +24,7 @@ from analyzers.readers.chrome_events import (
     envelope_of,
     event_of,
 )
-from analyzers.readers.content import HELD_BEHIND, Content
+from analyzers.readers.content import Content
 from analyzers.readers.event_layout import Layout
 from analyzers.readers.event_scan import scan_elements
 from analyzers.readers.files import PIECE, Lines, whole_lines
@@ -236,8 +236,7 @@ class EventStream:
                 issues.add("malformed", where, lost=max(1, phases))
                 self._after_element = False
                 return
-        end = len(content.data)
-        rest = content.data[max(0, offset - content.offset(0), end - HELD_BEHIND) :]
+        rest = content.held_from(offset)
         issues.add("torn_tail" if is_cut else "malformed", where, lost=max(1, phases))
         if is_cut or not rest.rstrip().endswith((b"]", b"}") if self._layout.is_document else b"]"):
             issues.add("unterminated", where)

@@ -17,6 +17,12 @@ from analyzers.report.text import Table
 
 _STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
+_LONGEST_WORDS = (30, 10)
+"""Characters from which a word, a path for example, is folded in a table that is too wide; the second if it still is."""
+
+_BETWEEN = 3
+"""Characters between two columns."""
+
 
 def render_terminal(report: Report, tables: Sequence[Table], console: Console) -> None:
     """Print the findings, the headline in bold at their head, then every table with its notes."""
@@ -37,14 +43,6 @@ def _print_finding(finding: Finding, console: Console, *, headline: bool) -> Non
     details = [finding.evidence, *([finding.advice] if finding.advice else [])]
     for detail in details:
         _print_detail(Text(printable(detail), style="dim"), console)
-
-
-_LONGEST_WORD = 30
-_SHORTEST_FOLD = 10
-"""Characters: a longer word, a path for example, is folded where a table is too wide; and where that does not do."""
-
-_BETWEEN = 3
-"""Characters between two columns."""
 
 
 def print_table(table: Table, console: Console) -> None:
@@ -90,11 +88,11 @@ def _column_widths(table: Table, available: int) -> list[int]:
     Then headings and words wrap between words, long words are folded if they must be, and numbers stay whole.
     """
     asked = [max(map(cell_len, _column(table, index))) for index in range(len(table.columns))]
-    spare = -1
-    for longest_word in (_LONGEST_WORD, _SHORTEST_FOLD):
-        if spare < 0:
-            widths = [_least_width(table, index, longest_word) for index in range(len(asked))]
-            spare = available - sum(widths) - _BETWEEN * (len(widths) - 1)
+    for longest_word in _LONGEST_WORDS:
+        widths = [_least_width(table, index, longest_word) for index in range(len(asked))]
+        spare = available - sum(widths) - _BETWEEN * (len(widths) - 1)
+        if spare >= 0:
+            break
     for index in sorted(range(len(asked)), key=lambda index: asked[index] - widths[index]):
         more = max(0, min(asked[index] - widths[index], spare))
         widths[index] += more

@@ -5,9 +5,9 @@
 Inputs are the cases, pieces of the captures, and a recorded run: its files one by one, and the whole directory with
 one of its files damaged. Each is read in process; every tenth is analysed and rendered as well, and every tenth is
 read once more in pieces of a few bytes, which must make no difference. The gate judges every damaged samples file
-against the whole one, as either side. Found is an input that raises anything
-but `AnalyzerError`, warns, takes longer than ten seconds, or damages a trace without a word in the load report: the
-seed is printed with the cause, and the input kept.
+against the whole one, as either side. Found is an input that raises anything but `AnalyzerError`, warns, takes longer
+than ten seconds, or damages a trace without a word in the load report: the seed is printed with the cause, and the
+input kept.
 """
 
 from __future__ import annotations
