@@ -12,20 +12,18 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from analyzers.blocking import blocking_runs, durations_of
-from analyzers.bubbles import decode_callables, measure_step_time
-from analyzers.calibration import calibrate_series, calibrate_skew, calibrate_starts
-from analyzers.callables import SUBMIT, WAIT, DispatchNames, is_prefill
-from analyzers.filters import EVERYTHING, Filters, apply_filters
+from analyzers.charts.clock_limits import calibrate_series, calibrate_skew, calibrate_starts
+from analyzers.charts.series import measure_series
+from analyzers.clients.goodput import Slos
+from analyzers.clients.requests import full_batch_window, measure_requests
+from analyzers.clients.resources import measure_resources
 from analyzers.findings import Measured, find
-from analyzers.goodput import Slos
-from analyzers.lanes import measure_lanes
-from analyzers.lifecycle import Lifecycle, check_lifecycles
-from analyzers.nesting import RowNesting
-from analyzers.pipeline import PipelineResult, check_preparation, measure_pipeline
-from analyzers.rank_map import map_ranks
-from analyzers.rank_starts import measure_rank_starts
-from analyzers.readers.recording import Recording, load_recording
+from analyzers.ranks.rank_starts import measure_rank_starts
+from analyzers.ranks.rounds import LostRun, lost_runs, match_rounds, rank_runs
+from analyzers.ranks.skew import LATE_NS, measure_skew
+from analyzers.recording.filters import EVERYTHING, Filters, apply_filters
+from analyzers.recording.rank_map import map_ranks
+from analyzers.recording.recording import Recording, load_recording
 from analyzers.report.model import (
     SCHEMA_VERSION,
     LifecycleFigures,
@@ -36,14 +34,16 @@ from analyzers.report.model import (
     SpanFigures,
     StepFigures,
 )
-from analyzers.requests import full_batch_window, measure_requests
-from analyzers.resources import measure_resources
-from analyzers.rounds import LostRun, lost_runs, match_rounds, rank_runs
-from analyzers.series import measure_series
-from analyzers.skew import LATE_NS, measure_skew
-from analyzers.spans import ABSENT, Clock, Kind, Mask, Source, SpanTable
-from analyzers.statistics import Summary, exact_sum, summarize
-from analyzers.steps import Steps
+from analyzers.statistics.summary import Summary, exact_sum, summarize
+from analyzers.steps.blocking import blocking_runs, durations_of
+from analyzers.steps.bubbles import decode_callables, measure_step_time
+from analyzers.steps.lifecycle import Lifecycle, check_lifecycles
+from analyzers.steps.pipeline import PipelineResult, check_preparation, measure_pipeline
+from analyzers.steps.steps import Steps
+from analyzers.steps.thread_load import measure_lanes
+from analyzers.table.callables import SUBMIT, WAIT, DispatchNames, is_prefill
+from analyzers.table.nesting import RowNesting
+from analyzers.table.spans import ABSENT, Clock, Kind, Mask, Source, SpanTable
 
 TRUNCATED_NAMES = "(names the runtime cut)"
 

@@ -17,13 +17,13 @@ import msgspec
 import numpy as np
 
 from analyzers.errors import UnusableInputError
-from analyzers.output import drawn, write_output, writing
-from analyzers.processes import merged_pids
 from analyzers.readers.strace import family
 from analyzers.report.markdown import render_table
 from analyzers.report.terminal import print_table
-from analyzers.report.text import Table
-from analyzers.spans import ABSENT, ID_COLUMNS, Clock, Kind, Source, SpanTable
+from analyzers.table.processes import merged_pids
+from analyzers.table.spans import ABSENT, ID_COLUMNS, Clock, Kind, Source, SpanTable
+from analyzers.text.output import drawn, write_output, writing
+from analyzers.text.tables import Table
 
 TABLE_NAME = "spans"
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from dsv4bench.engine.engine import Engine, EngineOptions
 from dsv4bench.engine.requests import Request
-from dsv4bench.launch import cache_directory
 from dsv4bench.model.checkpoint import ensure_checkpoint
 from dsv4bench.model.config import preset
+from dsv4bench.run.launch import cache_directory
 
 
 def step_time_ms(options: EngineOptions, tokens: int) -> tuple[float, float]:

@@ -24,8 +24,8 @@ import numpy.typing as npt
 from scipy import stats
 
 from analyzers.gate.model import GatePolicy, MetricPolicy, Samples
-from analyzers.gate.statistics import hodges_lehmann_ratio, mann_whitney
 from analyzers.gate.verdict import judge, wants_second_stage
+from analyzers.statistics.rank_tests import hodges_lehmann_ratio, mann_whitney
 
 Floats = npt.NDArray[np.float64]
 

@@ -48,7 +48,7 @@ class Measurement:
     def report(self) -> Report:
         """The report of the last run."""
         from analyzers.analysis import analyze_recording
-        from analyzers.readers.recording import load_recording
+        from analyzers.recording.recording import load_recording
 
         return analyze_recording(load_recording([self.directories[-1]]))
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analyzers.compare.model import Change, MetricChange
-from analyzers.gate.statistics import (
+from analyzers.statistics.rank_tests import (
     common_language_effect,
     hodges_lehmann_ratio,
     mann_whitney,
     ratio_interval,
     smallest_p_value,
 )
-from analyzers.statistics import percentile
+from analyzers.statistics.summary import percentile
 
 ALIKE = 0.01
 """Changes below this share are called none in words; the figures stand beside them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from analyzers.callables import is_prefill
 from analyzers.compare.changes import SIGNIFICANT, metric_change, smallest_two_sided_p
 from analyzers.compare.model import SCHEMA_VERSION, Comparison, Distribution, MetricChange
 from analyzers.compare.phases import compare_step_time
@@ -16,7 +15,8 @@ from analyzers.errors import NoDataError, NotComparableError
 from analyzers.gate.metrics import REGISTRY, metric, run_values
 from analyzers.gate.model import Difference
 from analyzers.report.model import Report
-from analyzers.statistics import Summary
+from analyzers.statistics.summary import Summary
+from analyzers.table.callables import is_prefill
 
 _Values = dict[str, list[float]]
 

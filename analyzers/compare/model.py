@@ -9,10 +9,10 @@ from typing import Literal
 
 import msgspec
 
-from analyzers.bubbles import PublishedBy, StepPhase
 from analyzers.gate.model import Difference
-from analyzers.gate.statistics import Interval
-from analyzers.statistics import Summary
+from analyzers.statistics.rank_tests import Interval
+from analyzers.statistics.summary import Summary
+from analyzers.steps.bubbles import PublishedBy, StepPhase
 
 SCHEMA_VERSION = 1
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from analyzers.bubbles import PHASE_ORDER, StepPhase, StepTime
 from analyzers.compare.changes import ALIKE, in_percent, time_change
 from analyzers.compare.model import Change, PhaseChange, StepTimeChange
+from analyzers.steps.bubbles import PHASE_ORDER, StepPhase, StepTime
 
 _INTO_WAIT: tuple[StepPhase, ...] = ("queue", "bind", "runner", "validate")
 """What ranks' records tell apart between submit and wait; without them all of it is wait."""

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
 
-from analyzers.callables import is_prefill
 from analyzers.compare.changes import ALIKE, in_percent, time_change
 from analyzers.compare.model import Change, RankChange, RankComparison, RankFigure, RankFigureName, SideName
 from analyzers.compare.phases import pair_callables
-from analyzers.findings.outliers import DIXON_CRITICAL
-from analyzers.skew import RankSkew
-from analyzers.statistics import Summary
+from analyzers.ranks.skew import RankSkew
+from analyzers.statistics.robust import DIXON_CRITICAL
+from analyzers.statistics.summary import Summary
+from analyzers.table.callables import is_prefill
 
 _FIGURES: dict[RankFigureName, Callable[[RankSkew], Summary]] = {
     "runner-start skew": lambda item: item.runner_start_skew,

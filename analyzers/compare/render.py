@@ -11,9 +11,9 @@ from rich.text import Text
 
 from analyzers.compare.model import Comparison
 from analyzers.compare.tables import comparison_tables, headline, remarks, sides, warnings
-from analyzers.output import drawn, write_output
 from analyzers.report.markdown import render_table
 from analyzers.report.terminal import print_table
+from analyzers.text.output import drawn, write_output
 
 Format = Literal["table", "md", "json"]
 

@@ -14,7 +14,7 @@ from analyzers.errors import UnusableInputError
 from analyzers.gate.comparability import differences, machine_name, run_config
 from analyzers.gate.machine import conditions_of, what_moved
 from analyzers.gate.model import Difference, Samples
-from analyzers.readers.recording import load_recording
+from analyzers.recording.recording import load_recording
 from analyzers.report.model import Report
 from analyzers.rundir import Manifest, RunDirectory
 

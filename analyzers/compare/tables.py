@@ -16,7 +16,7 @@ from analyzers.compare.model import (
     StepTimeChange,
 )
 from analyzers.gate.metrics import metric
-from analyzers.report.text import UNAVAILABLE, Table, number
+from analyzers.text.tables import UNAVAILABLE, Table, number
 
 NONE = "-"
 _SPAN_ROWS = 12

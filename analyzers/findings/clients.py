@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from statistics import median
 
+from analyzers.clients.requests import RequestFigures
+from analyzers.clients.resources import GROWTH_LIMIT
 from analyzers.findings.context import Measured
-from analyzers.pipeline import PipelineResult
-from analyzers.readers.recording import Recording
+from analyzers.recording.recording import Recording
 from analyzers.report.model import Finding, Report, Severity
-from analyzers.requests import RequestFigures
-from analyzers.resources import GROWTH_LIMIT
-from analyzers.statistics import summarize
-from analyzers.wording import counted, milliseconds
+from analyzers.statistics.summary import summarize
+from analyzers.steps.pipeline import PipelineResult
+from analyzers.text.words import counted, milliseconds
 
 COLD_START_RATIO = 3
 """How many times slower than the rest a first wave must be to be reported."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analyzers.lifecycle import Lifecycle
-from analyzers.pipeline import PipelineResult
-from analyzers.readers.recording import Recording
+from analyzers.ranks.rounds import RoundMatching
+from analyzers.recording.recording import Recording
 from analyzers.report.model import Report
-from analyzers.rounds import RoundMatching
+from analyzers.steps.lifecycle import Lifecycle
+from analyzers.steps.pipeline import PipelineResult
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from statistics import median
 import numpy as np
 
 from analyzers.findings.context import Measured
-from analyzers.findings.outliers import lowest_outlier
-from analyzers.pipeline import span_reference
 from analyzers.report.model import Finding
-from analyzers.spans import ABSENT, Kind, SpanTable, as_id
-from analyzers.statistics import uniform_test
-from analyzers.wording import milliseconds
+from analyzers.statistics.robust import lowest_outlier
+from analyzers.statistics.summary import uniform_test
+from analyzers.steps.pipeline import span_reference
+from analyzers.table.spans import ABSENT, Kind, SpanTable, as_id
+from analyzers.text.words import milliseconds
 
 PERSISTENT_P_VALUE = 0.01
 SHARE_OF_SPAN = 0.2

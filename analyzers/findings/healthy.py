@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from analyzers.callables import is_prefill
 from analyzers.findings.context import Measured
 from analyzers.findings.host import shared_cores
-from analyzers.pipeline import Pipeline
 from analyzers.report.model import Finding
-from analyzers.wording import counted, listed, milliseconds
+from analyzers.steps.pipeline import Pipeline
+from analyzers.table.callables import is_prefill
+from analyzers.text.words import counted, listed, milliseconds
 
 _FIGURES = {2: "two", 3: "three", 4: "four"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from analyzers.rundir import Manifest
-from analyzers.wording import counted
+from analyzers.text.words import counted
 
 
 def shared_cores(manifest: Manifest | None) -> str:

@@ -9,15 +9,15 @@ from typing import Literal
 
 import numpy as np
 
-from analyzers.callables import is_prefill
 from analyzers.findings.context import Measured
 from analyzers.findings.host import shared_cores
-from analyzers.findings.spread import STANDS_OUT, Spread
 from analyzers.findings.work import Work
+from analyzers.ranks.rounds import Round
+from analyzers.ranks.skew import Lateness, RankSkew
+from analyzers.ranks.spread import STANDS_OUT, Spread
 from analyzers.report.model import Finding, Severity
-from analyzers.rounds import Round
-from analyzers.skew import Lateness, RankSkew
-from analyzers.wording import counted, listed, milliseconds
+from analyzers.table.callables import is_prefill
+from analyzers.text.words import counted, listed, milliseconds
 
 STRAGGLER_P_VALUE = 0.01
 LATE_SHARE = 0.05

@@ -7,17 +7,17 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from analyzers.bubbles import StepTime
-from analyzers.callables import RUN, is_prefill
-from analyzers.endpoints import SpanReference
 from analyzers.findings.context import Measured
-from analyzers.grouping import Rows, split_groups
-from analyzers.pipeline import Pipeline
 from analyzers.report.model import Finding, FindingCode, Severity
-from analyzers.spans import ABSENT, Int64s, Mask, SpanTable
-from analyzers.step_spans import PREPARE_SPAN, SCHEDULE_SPAN, StepSpans
-from analyzers.steps import Steps
-from analyzers.wording import counted, milliseconds
+from analyzers.steps.bubbles import StepTime
+from analyzers.steps.endpoints import SpanReference
+from analyzers.steps.pipeline import Pipeline
+from analyzers.steps.step_spans import PREPARE_SPAN, SCHEDULE_SPAN, StepSpans
+from analyzers.steps.steps import Steps
+from analyzers.table.callables import RUN, is_prefill
+from analyzers.table.grouping import Rows, split_groups
+from analyzers.table.spans import ABSENT, Int64s, Mask, SpanTable
+from analyzers.text.words import counted, milliseconds
 
 Serialiser = Literal["submit runs", "submit waits", "device lane", "prepare", "slot", "schedule", "unknown"]
 """What made a step begin only after the one ahead had completed."""

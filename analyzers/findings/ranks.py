@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
 
-from analyzers.callables import is_prefill
 from analyzers.findings.context import Measured
 from analyzers.findings.lateness import lateness
-from analyzers.findings.outliers import MODIFIED_Z, modified_z
 from analyzers.findings.tails import long_tails
-from analyzers.intervals import Interval
+from analyzers.ranks.rounds import RankRun, Round
+from analyzers.ranks.skew import RankSkew
 from analyzers.report.model import Finding, Report, Severity
-from analyzers.rounds import RankRun, Round
-from analyzers.skew import RankSkew
-from analyzers.wording import counted, milliseconds
+from analyzers.statistics.robust import MODIFIED_Z, modified_z
+from analyzers.table.callables import is_prefill
+from analyzers.table.intervals import Interval
+from analyzers.text.words import counted, milliseconds
 
 SAMPLES_NEEDED = 8
 """Fewer runs than this have no outliers and no typical gap."""

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from analyzers.findings.context import Measured
-from analyzers.lifecycle import ASSUMED_DEPTH
-from analyzers.readers.load import IssueKind, LoadReport
-from analyzers.readers.recording import Recording
+from analyzers.readers.load_report import IssueKind, LoadReport
+from analyzers.recording.recording import Recording
 from analyzers.report.model import Finding, Report
-from analyzers.spans import ABSENT
-from analyzers.wording import counted
+from analyzers.steps.lifecycle import ASSUMED_DEPTH
+from analyzers.table.spans import ABSENT
+from analyzers.text.words import counted
 
 _REPAIRS: frozenset[IssueKind] = frozenset(
     {"unterminated", "commas_ignored", "commas_missing", "glued_lines", "invalid_utf8", "attributes_cut"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from analyzers.ranks.rounds import RankRun, Round
+from analyzers.ranks.skew import RankSkew
 from analyzers.report.model import Finding
-from analyzers.rounds import RankRun, Round
-from analyzers.skew import RankSkew
-from analyzers.wording import milliseconds
+from analyzers.text.words import milliseconds
 
 
 def long_tails(skew: RankSkew, rounds: Sequence[Round]) -> Iterable[Finding]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from analyzers.readers.requests import RequestTiming
-from analyzers.wording import counted
+from analyzers.text.words import counted
 
 
 @dataclass(frozen=True)

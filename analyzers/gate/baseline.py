@@ -12,11 +12,11 @@ from analyzers.errors import NoDataError, UnusableInputError
 from analyzers.gate.comparability import said, short_machine
 from analyzers.gate.metrics import metric
 from analyzers.gate.model import Samples
-from analyzers.gate.pairing import values_of
 from analyzers.gate.samples import read_samples, write_samples
+from analyzers.gate.values import values_of
 from analyzers.gate.wording import amount, count
-from analyzers.report.text import UNAVAILABLE, Table
-from analyzers.statistics import percentile
+from analyzers.statistics.summary import percentile
+from analyzers.text.tables import UNAVAILABLE, Table
 
 DIRECTORY = Path("baselines")
 """Where a baseline that is given by name alone lies, below the working directory."""

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from analyzers.bubbles import StepPhase
-from analyzers.callables import is_prefill
+from analyzers.clients.requests import RequestFigures
 from analyzers.errors import UnusableInputError
+from analyzers.ranks.skew import RankSkew
 from analyzers.report.model import Report
-from analyzers.requests import RequestFigures
-from analyzers.skew import RankSkew
-from analyzers.statistics import Summary
+from analyzers.statistics.summary import Summary
+from analyzers.steps.bubbles import StepPhase
+from analyzers.table.callables import is_prefill
 
 MILLISECOND_NS = 1e6
 

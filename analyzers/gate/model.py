@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from analyzers.gate.statistics import Interval
+from analyzers.statistics.rank_tests import Interval
 
 Verdict = Literal["PASS", "FAIL", "NOT-COMPARABLE", "NO-DATA", "UNDECIDED"]
 

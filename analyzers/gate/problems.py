@@ -9,7 +9,7 @@ import msgspec
 
 from analyzers.gate.comparability import UNKNOWN, describe
 from analyzers.gate.model import Difference, GatePolicy, Samples, Verdict
-from analyzers.gate.pairing import Pair, values_of, without_values
+from analyzers.gate.values import Pair, values_of, without_values
 
 
 @dataclass(frozen=True)

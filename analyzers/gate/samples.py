@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 
 from analyzers.analysis import analyze_recording
-from analyzers.arguments import valid_text
 from analyzers.errors import NotComparableError, UnusableInputError
 from analyzers.gate.comparability import describe, differences, machine_name, run_config
 from analyzers.gate.machine import conditions_of, what_moved
 from analyzers.gate.metrics import REGISTRY, run_values
 from analyzers.gate.model import Samples
-from analyzers.output import writing
-from analyzers.readers.recording import load_recording
-from analyzers.readers.run_directory import run_files
+from analyzers.recording.recording import load_recording
+from analyzers.recording.run_directory import run_files
 from analyzers.report.model import Report
 from analyzers.rundir import Manifest, RunDirectory, write_json_atomically
+from analyzers.table.arguments import valid_text
+from analyzers.text.output import writing
 
 _GLOB = "*?["
 

@@ -24,10 +24,11 @@ from analyzers.gate.model import (
     Samples,
     Verdict,
 )
-from analyzers.gate.pairing import Pair, first_bad, pair_metrics, values_of, without_values
 from analyzers.gate.power import minimum_detectable, more_runs, runs_needed
 from analyzers.gate.problems import Problem, find_problem, without_failed
-from analyzers.gate.statistics import (
+from analyzers.gate.values import Pair, first_bad, pair_metrics, values_of, without_values
+from analyzers.gate.wording import amount, change, count, p_text, percent
+from analyzers.statistics.rank_tests import (
     hodges_lehmann_ratio,
     holm,
     mann_whitney,
@@ -36,7 +37,6 @@ from analyzers.gate.statistics import (
     ratio_interval,
     smallest_p_value,
 )
-from analyzers.gate.wording import amount, change, count, p_text, percent
 
 WORST_FIRST: tuple[Verdict, ...] = ("FAIL", "NOT-COMPARABLE", "NO-DATA", "UNDECIDED", "PASS")
 

@@ -17,7 +17,7 @@ from analyzers.gate.render import (
     render_markdown,
     render_terminal,
 )
-from analyzers.output import drawn, write_file, write_output, writing
+from analyzers.text.output import drawn, write_file, write_output, writing
 
 _FILE_WIDTH = 160
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from analyzers.history.drawing import beyond, drawn_range, named_revisions, tick_labels
 from analyzers.history.tables import runs_table
 from analyzers.history.trends import LevelStep, Series, Trend, TrendRun, day, figure, minute, with_unit
-from analyzers.output import write_file
 from analyzers.report.html.axes import LEFT, RIGHT, WIDTH, Scale, picture, y_axis
 from analyzers.report.html.markup import Markup, element, join
 from analyzers.report.html.parts import figure as captioned
 from analyzers.report.html.parts import head, section, table_markup
+from analyzers.text.output import write_file
 
 _HEIGHT = 220
 _TOP = 26

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from analyzers.gate.metrics import metric
 from analyzers.history.entry import COMPLETE
 from analyzers.history.trends import Series, Trend, day, figure, minute
-from analyzers.report.text import Table
+from analyzers.text.tables import Table
 
 _LISTED = {"tpot": "tpot, ms", "throughput": "tokens/s"}
 """Metrics whose last value stands in the list of series, and what the list calls them."""

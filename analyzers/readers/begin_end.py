@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analyzers.readers.chrome_events import Event
-from analyzers.spans import Lane
+from analyzers.table.spans import Lane
 
 
 @dataclass(frozen=True)

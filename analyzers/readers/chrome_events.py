@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from analyzers.arguments import LENIENT_JSON, valid_text
 from analyzers.readers.json_objects import value_at
 from analyzers.rundir import DEVICE_VARIABLES
+from analyzers.table.arguments import LENIENT_JSON, valid_text
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d{1,3})?", re.ASCII)
 _LARGEST_EXPONENT = 17

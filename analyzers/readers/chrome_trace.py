@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from analyzers.arguments import ArgumentFile, ArgumentList, decode_arguments
 from analyzers.errors import UnusableInputError
 from analyzers.readers.begin_end import OpenSpans, TimedEvent
 from analyzers.readers.chrome_events import Envelope, Event, nanoseconds
@@ -26,8 +25,19 @@ from analyzers.readers.event_columns import (
 from analyzers.readers.event_layout import is_undecided, layout_of
 from analyzers.readers.event_stream import EventStream
 from analyzers.readers.files import PIECE, is_plain, iterate_bytes
-from analyzers.readers.load import IssueCounter, LoadReport
-from analyzers.spans import ABSENT, Clock, Int64s, Kind, Lane, Source, SpanTable, SpanTableBuilder, as_id
+from analyzers.readers.load_report import IssueCounter, LoadReport
+from analyzers.table.arguments import ArgumentFile, ArgumentList, decode_arguments
+from analyzers.table.spans import (
+    ABSENT,
+    Clock,
+    Int64s,
+    Kind,
+    Lane,
+    Source,
+    SpanTable,
+    SpanTableBuilder,
+    as_id,
+)
 
 _SHORTEST_HEAD = 1 << 12
 _LONGEST_HEADER = 1 << 26

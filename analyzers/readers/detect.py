@@ -6,7 +6,7 @@ from typing import Any
 
 from analyzers.errors import UnusableInputError
 from analyzers.readers.json_objects import value_at
-from analyzers.readers.load import InputFormat
+from analyzers.readers.load_report import InputFormat
 from analyzers.readers.requests import is_request
 from analyzers.readers.strace import MARKERS
 

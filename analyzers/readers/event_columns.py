@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from analyzers.arguments import LENIENT_JSON
 from analyzers.readers.chrome_events import Event, nanoseconds
-from analyzers.spans import ABSENT, Int64s, as_id
+from analyzers.table.arguments import LENIENT_JSON
+from analyzers.table.spans import ABSENT, Int64s, as_id
 
 _LARGEST_US = 2**62 // 1000
 _NO_ARGUMENTS = (b"", b"{}", b"null")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analyzers.spans import Int64s
+from analyzers.table.spans import Int64s
 
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _QUOTE, _OPEN, _CLOSE = 1, 2, 3

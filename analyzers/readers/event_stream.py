@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from analyzers.arguments import LENIENT_JSON
 from analyzers.readers.chrome_events import (
     EVENT,
     EVENTS,
@@ -29,9 +28,10 @@ from analyzers.readers.event_layout import Layout
 from analyzers.readers.event_scan import scan_elements
 from analyzers.readers.files import PIECE, Lines, whole_lines
 from analyzers.readers.json_objects import DamagedError, line_objects, parse_value
-from analyzers.readers.load import IssueCounter
+from analyzers.readers.load_report import IssueCounter
 from analyzers.readers.utf8 import is_utf8
-from analyzers.spans import Int64s
+from analyzers.table.arguments import LENIENT_JSON
+from analyzers.table.spans import Int64s
 
 _SMALLEST_WINDOW = 1 << 12
 _LONGEST_TRAILER = 1 << 26

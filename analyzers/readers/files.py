@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from analyzers.errors import UnusableInputError
-from analyzers.readers.load import IssueCounter
+from analyzers.readers.load_report import IssueCounter
 
 GZIP_MAGIC = b"\x1f\x8b"
 PIECE = 1 << 20

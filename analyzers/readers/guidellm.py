@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from analyzers.arguments import LENIENT_JSON
+from analyzers.table.arguments import LENIENT_JSON
 
 KEYS = frozenset({"time_to_first_token_ms", "inter_token_latency_ms", "time_per_output_token_ms"})
 _OUTCOMES = {"successful": None, "errored": "errored", "incomplete": "incomplete"}

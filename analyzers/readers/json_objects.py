@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from analyzers.arguments import LENIENT_JSON
-from analyzers.readers.load import IssueCounter
+from analyzers.readers.load_report import IssueCounter
 from analyzers.readers.utf8 import damaged_lines
+from analyzers.table.arguments import LENIENT_JSON
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _OBJECT = re.compile(r'\{(?=\s*")')

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from analyzers.spans import SpanTable
+from analyzers.table.spans import SpanTable
 
 _ANCHOR = re.compile(
     rb"\[CLOCK_ANCHOR\][ \t]+v=1[ \t]+pid=(\d{1,18})[ \t]+mono_ns=(\d{1,18})[ \t]+wall_ns=(\d{1,19})(?!\d)"

@@ -13,7 +13,7 @@ import msgspec
 from analyzers.readers.guidellm import KEYS as GUIDELLM_KEYS
 from analyzers.readers.guidellm import plain_record, requests_of_document
 from analyzers.readers.json_objects import decode_text, iterate_lines
-from analyzers.readers.load import IssueCounter, LoadReport
+from analyzers.readers.load_report import IssueCounter, LoadReport
 from analyzers.rundir import RequestRecord
 
 Phase = Literal["warmup", "measured"]

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from analyzers.arguments import LENIENT_JSON
 from analyzers.readers.json_objects import (
     DamagedError,
     decode_text,
@@ -24,9 +23,10 @@ from analyzers.readers.json_objects import (
     skip_space,
     value_at,
 )
-from analyzers.readers.load import IssueCounter, LoadReport
-from analyzers.statistics import P95_NEEDS, P99_NEEDS, percentile, uniform_test
-from analyzers.wording import counted
+from analyzers.readers.load_report import IssueCounter, LoadReport
+from analyzers.statistics.summary import P95_NEEDS, P99_NEEDS, percentile, uniform_test
+from analyzers.table.arguments import LENIENT_JSON
+from analyzers.text.words import counted
 
 ObservationKind = Literal["rank steps", "draft steps", "counters", "samples", "events"]
 

@@ -17,14 +17,14 @@ from urllib.parse import unquote
 import numpy as np
 import numpy.typing as npt
 
-from analyzers.arguments import ArgumentFile, ArgumentList
 from analyzers.errors import UnusableInputError
 from analyzers.readers.files import LONGEST_LINE, Lines, is_plain, iterate_bytes, whole_lines
 from analyzers.readers.json_objects import LineNumbers
-from analyzers.readers.load import IssueCounter, IssueKind, LoadReport
+from analyzers.readers.load_report import IssueCounter, IssueKind, LoadReport
 from analyzers.readers.log_processes import ClockAnchor, LogProcesses, ProcessFinder
 from analyzers.readers.utf8 import damaged_lines
-from analyzers.spans import ABSENT, Clock, Lane, Source, SpanTable, SpanTableBuilder, as_id
+from analyzers.table.arguments import ArgumentFile, ArgumentList
+from analyzers.table.spans import ABSENT, Clock, Lane, Source, SpanTable, SpanTableBuilder, as_id
 
 MARKERS = (b"[STRACE]", b"[CLOCK_ANCHOR]", b"[chip_process pid=", b"[HOSTLOG_DROPS]", b"[mono_ns=")
 """What tells a log of the runtime from any other text."""
@@ -71,7 +71,7 @@ _ID_ATTRIBUTES = {
 
 @dataclass(frozen=True)
 class StraceLog:
-    """One STRACE log. Ranks are not yet assigned: `analyzers.readers.ranks` does that."""
+    """One STRACE log. Ranks are not yet assigned: `analyzers.recording.rank_naming` does that."""
 
     spans: SpanTable
     invalid: SpanTable

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import PurePath
 
-from analyzers.lanes import LaneFigures
 from analyzers.report.model import Report
-from analyzers.report.text import UNAVAILABLE, Table, device_number, number
+from analyzers.steps.thread_load import LaneFigures
+from analyzers.text.tables import UNAVAILABLE, Table, device_number, number
 
 LANES_SHOWN = 20
 PIDS_SHOWN = 4

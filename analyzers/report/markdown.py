@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analyzers.report.model import Report
-from analyzers.report.text import Table
+from analyzers.text.tables import Table
 
 
 def render_markdown(report: Report, tables: Sequence[Table], title: str) -> str:

@@ -6,23 +6,23 @@ from typing import Literal
 
 import msgspec
 
-from analyzers.bubbles import StepTime
-from analyzers.endpoints import SpanReference
-from analyzers.lanes import LaneFigures
-from analyzers.lifecycle import CrossProcessPair, Edge, Fault
-from analyzers.pipeline import Pipeline
-from analyzers.rank_map import NamedBy, RankDevice
-from analyzers.rank_starts import StartSkew
-from analyzers.readers.clocks import ClockAlignment
-from analyzers.readers.load import LoadReport
+from analyzers.charts.series import Series
+from analyzers.clients.requests import RequestFigures
+from analyzers.clients.resources import ResourceGrowth
+from analyzers.ranks.rank_starts import StartSkew
+from analyzers.ranks.rounds import LostRun
+from analyzers.ranks.skew import RankSkew
+from analyzers.readers.load_report import LoadReport
 from analyzers.readers.small_files import Observation
-from analyzers.requests import RequestFigures
-from analyzers.resources import ResourceGrowth
-from analyzers.rounds import LostRun
+from analyzers.recording.clocks import ClockAlignment
+from analyzers.recording.rank_map import NamedBy, RankDevice
 from analyzers.rundir import MtpAccuracy
-from analyzers.series import Series
-from analyzers.skew import RankSkew
-from analyzers.statistics import Summary
+from analyzers.statistics.summary import Summary
+from analyzers.steps.bubbles import StepTime
+from analyzers.steps.endpoints import SpanReference
+from analyzers.steps.lifecycle import CrossProcessPair, Edge, Fault
+from analyzers.steps.pipeline import Pipeline
+from analyzers.steps.thread_load import LaneFigures
 
 SCHEMA_VERSION = 1
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from analyzers.callables import is_prefill
-from analyzers.pipeline import Pipeline
+from analyzers.clients.requests import MtpFigures, RequestFigures
+from analyzers.ranks.skew import RankSkew
 from analyzers.report.model import Report, StepFigures
-from analyzers.report.text import UNAVAILABLE, Table, number, percent
-from analyzers.requests import MtpFigures, RequestFigures
-from analyzers.skew import RankSkew
-from analyzers.statistics import Summary
-from analyzers.wording import counted
+from analyzers.statistics.summary import Summary
+from analyzers.steps.pipeline import Pipeline
+from analyzers.table.callables import is_prefill
+from analyzers.text.tables import UNAVAILABLE, Table, number, percent
+from analyzers.text.words import counted
 
 
 def overview(report: Report) -> Table | None:

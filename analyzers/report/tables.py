@@ -6,20 +6,20 @@ from collections.abc import Iterable
 
 import msgspec
 
-from analyzers.bubbles import StepTime
-from analyzers.callables import is_prefill
-from analyzers.lifecycle import Fault
-from analyzers.pipeline import Overlap, Pipeline
-from analyzers.rank_map import RankDevice
+from analyzers.clients.requests import RequestFigures
+from analyzers.clients.resources import ResourceGrowth
+from analyzers.ranks.skew import Lateness, RankSkew
+from analyzers.recording.rank_map import RankDevice
 from analyzers.report.input_tables import input_tables
 from analyzers.report.model import Report, SpanFigures, StepFigures
 from analyzers.report.overview import overview
-from analyzers.report.text import MILLISECOND, UNAVAILABLE, Table, device_number, number, percent
-from analyzers.requests import RequestFigures
-from analyzers.resources import ResourceGrowth
-from analyzers.skew import Lateness, RankSkew
-from analyzers.statistics import Summary
-from analyzers.wording import counted
+from analyzers.statistics.summary import Summary
+from analyzers.steps.bubbles import StepTime
+from analyzers.steps.lifecycle import Fault
+from analyzers.steps.pipeline import Overlap, Pipeline
+from analyzers.table.callables import is_prefill
+from analyzers.text.tables import MILLISECOND, UNAVAILABLE, Table, device_number, number, percent
+from analyzers.text.words import counted
 
 TOO_SMALL = "-"
 FAULTS_SHOWN = 20

@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from analyzers.report.model import Finding, Report, Severity
-from analyzers.report.text import Table
+from analyzers.text.tables import Table
 
 _STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 

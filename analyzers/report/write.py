@@ -8,12 +8,12 @@ from typing import Literal
 
 from rich.console import Console
 
-from analyzers.output import drawn, write_output
 from analyzers.report.json import render_json
 from analyzers.report.markdown import render_markdown
 from analyzers.report.model import Report
 from analyzers.report.terminal import render_terminal
-from analyzers.report.text import Table
+from analyzers.text.output import drawn, write_output
+from analyzers.text.tables import Table
 
 Format = Literal["table", "md", "json", "html"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Sequence
 
-from analyzers.callables import DispatchNames, is_prefill
+from analyzers.ranks.rounds import match_rounds, rank_runs
 from analyzers.readers.requests import RequestTiming
-from analyzers.rounds import match_rounds, rank_runs
-from analyzers.spans import SpanTable
 from analyzers.swimlane.dispatches import Dispatch
 from analyzers.swimlane.model import CounterTrack
+from analyzers.table.callables import DispatchNames, is_prefill
+from analyzers.table.spans import SpanTable
 
 RUNNER_START_SKEW = "runner-start skew (ns)"
 RUNNER_END_SKEW = "runner-end skew (ns)"

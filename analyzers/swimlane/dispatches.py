@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from analyzers.callables import SUBMIT, WAIT, DispatchNames
-from analyzers.endpoints import Endpoint
-from analyzers.lifecycle import check_lifecycles
-from analyzers.spans import ABSENT, Source, SpanTable, empty_table
+from analyzers.steps.endpoints import Endpoint
+from analyzers.steps.lifecycle import check_lifecycles
 from analyzers.swimlane.model import CounterTrack, FlowPhase, FlowPoint, Slice
 from analyzers.swimlane.runs import Run
+from analyzers.table.callables import SUBMIT, WAIT, DispatchNames
+from analyzers.table.spans import ABSENT, Source, SpanTable, empty_table
 
 IN_FLIGHT = "dispatches in flight"
 

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from analyzers.processes import lane_ranks
 from analyzers.readers.requests import RequestTiming
-from analyzers.spans import ABSENT, ID_COLUMNS, Clock, DeviceIds, Kind, Mask, Source, SpanTable
+from analyzers.recording.membership import NO_UNIT, steps_of_units, units_of
 from analyzers.swimlane.counters import acceptance, skews
 from analyzers.swimlane.dispatches import Dispatch, connect, in_flight, name_callables, pair_dispatches
 from analyzers.swimlane.model import Group, Slice, Timeline
 from analyzers.swimlane.runs import Run, collect_runs, run_tracks
 from analyzers.swimlane.threads import thread_tracks
-from analyzers.units import NO_UNIT, steps_of_units, units_of
+from analyzers.table.processes import lane_ranks
+from analyzers.table.spans import ABSENT, ID_COLUMNS, Clock, DeviceIds, Kind, Mask, Source, SpanTable
 
 OWN_CLOCK = "spans on a clock of their own file"
 OWN_CLOCK_MARK = ", clock not aligned"

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analyzers.readers.strace import ROOT
-from analyzers.spans import ABSENT, Clock, Lane, SpanTable
-from analyzers.swimlane.lanes import nest_each, pack
 from analyzers.swimlane.model import Slice, Track
+from analyzers.swimlane.packing import nest_each, pack
+from analyzers.table.spans import ABSENT, Clock, Lane, SpanTable
 
 RUNNER_RUN = f"{ROOT}.runner_run"
 

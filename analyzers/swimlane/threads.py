@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from analyzers.callables import RUN, SUBMIT, WAIT
-from analyzers.spans import Kind, Lane, Source, SpanTable
-from analyzers.swimlane.lanes import Unit, nest, pack
 from analyzers.swimlane.model import Instant, Slice, Track
+from analyzers.swimlane.packing import Unit, nest, pack
+from analyzers.table.callables import RUN, SUBMIT, WAIT
+from analyzers.table.spans import Kind, Lane, Source, SpanTable
 
 ROLES = ("API", "engine", "prepare", "device", "output", "node scheduler", "other", "ext")
 """What a thread does, in drawing order; formats.md, section 2, lists the spans of each."""

@@ -9,12 +9,12 @@ from typing import Literal
 import msgspec
 
 from analyzers.errors import NoDataError, UnusableInputError
-from analyzers.output import writing
 from analyzers.readers.requests import RequestTiming
-from analyzers.spans import SpanTable
 from analyzers.swimlane.chrome import write_chrome
 from analyzers.swimlane.layout import timeline_from_spans
 from analyzers.swimlane.model import FlowPhase, Timeline
+from analyzers.table.spans import SpanTable
+from analyzers.text.output import writing
 
 SwimlaneFormat = Literal["perfetto", "chrome"]
 

@@ -98,10 +98,10 @@ def analyze(
     Exit codes: 0 ok, 1 every request failed, 2 unusable input, 3 no data, 4 lost or invalid data.
     """
     from analyzers.analysis import AnalysisOptions, analyze_recording, judge
-    from analyzers.filters import apply_filters
-    from analyzers.goodput import parse_slos
-    from analyzers.readers.rank_files import parse_file_ranks
-    from analyzers.readers.recording import LoadOptions, load_recording
+    from analyzers.clients.goodput import parse_slos
+    from analyzers.recording.filters import apply_filters
+    from analyzers.recording.rank_files import parse_file_ranks
+    from analyzers.recording.recording import LoadOptions, load_recording
     from analyzers.report.tables import report_tables
     from analyzers.report.write import write_report
 

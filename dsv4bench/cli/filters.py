@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from analyzers.filters import Filters
+    from analyzers.recording.filters import Filters
 
 StepsOption = Annotated[
     str | None, typer.Option("--steps", metavar="A:B", help="Only steps A to B, B not included.")
@@ -40,7 +40,7 @@ def chosen_filters(
     Raises:
         FilterError: one of them cannot be read.
     """
-    from analyzers.filters import Filters, parse_ranks, parse_steps, parse_window
+    from analyzers.recording.filters import Filters, parse_ranks, parse_steps, parse_window
 
     return Filters(
         steps=parse_steps(steps) if steps is not None else None,

@@ -71,8 +71,8 @@ def run(
 def _run(profile: Profile, out: Path | None, faults: list[Fault], *, as_json: bool) -> None:
     from dsv4bench.cli.progress import RunDisplay
     from dsv4bench.errors import RunInterruptedError
-    from dsv4bench.launch import Launcher, create_run_directory
-    from dsv4bench.reporting import report_run
+    from dsv4bench.run.launch import Launcher, create_run_directory
+    from dsv4bench.run.reporting import report_run
 
     directory = create_run_directory(out, profile)
     with RunDisplay(profile) as display:

@@ -44,8 +44,8 @@ def swimlane(
     ] = None,
 ) -> None:
     """Draw serving lanes and every rank on one timeline, of all of a recording or of a part."""
-    from analyzers.filters import apply_filters
-    from analyzers.readers.recording import load_recording
+    from analyzers.recording.filters import apply_filters
+    from analyzers.recording.recording import load_recording
     from analyzers.swimlane import write_swimlane
 
     filters = chosen_filters(

@@ -39,9 +39,9 @@ def view(
     import webbrowser
 
     from analyzers.analysis import analyze_recording
-    from analyzers.readers.recording import load_recording
+    from analyzers.recording.recording import load_recording
     from analyzers.report.html import render_html
-    from analyzers.report.server import ReportServer, draw_timeline
+    from analyzers.serve.server import ReportServer, draw_timeline
 
     recording = load_recording(paths)
     page = render_html(analyze_recording(recording), "Analysis")

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from analyzers.gate.metrics import metric
 from analyzers.gate.model import GatePolicy, MetricPolicy, Samples
 from analyzers.gate.power import POWER
-from analyzers.gate.statistics import hodges_lehmann_ratio, mann_whitney
 from analyzers.gate.verdict import judge, wants_second_stage
+from analyzers.statistics.rank_tests import hodges_lehmann_ratio, mann_whitney
 
 Floats = npt.NDArray[np.float64]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analyzers.gate.wording import amount, p_text, percent
-from analyzers.report.text import Table
+from analyzers.text.tables import Table
 from dsv4bench.gate.calibrate import Calibration
 
 

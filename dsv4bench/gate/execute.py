@@ -18,10 +18,10 @@ from analyzers.gate.machine import Conditions, conditions_of
 from analyzers.gate.model import Samples
 from analyzers.gate.samples import samples_of_runs
 from analyzers.rundir import RunDirectory
-from dsv4bench.environment import machine_facts
 from dsv4bench.errors import UsageError
 from dsv4bench.gate.sides import Side
-from dsv4bench.machine import at_the_end, volatile_state
+from dsv4bench.run.environment import machine_facts
+from dsv4bench.run.machine import at_the_end, volatile_state
 
 LOG = "command.log"
 """What the command of a run printed, in its run directory."""

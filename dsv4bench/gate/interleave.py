@@ -17,8 +17,8 @@ from analyzers.gate.comparability import said, short_machine
 from analyzers.gate.machine import busy_before, what_moved
 from analyzers.gate.model import SCHEMA_VERSION, Difference, GatePolicy, GateResult, Samples, Verdict
 from analyzers.gate.samples import join_samples, write_samples
-from analyzers.gate.statistics import smallest_p_value
 from analyzers.gate.verdict import judge, wants_second_stage
+from analyzers.statistics.rank_tests import smallest_p_value
 from dsv4bench.errors import EngineError, RunInterruptedError
 from dsv4bench.gate.execute import Outcome, execute
 from dsv4bench.gate.sides import NAMES, Name, Side

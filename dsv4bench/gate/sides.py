@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from dsv4bench.environment import package_versions
 from dsv4bench.errors import UsageError
+from dsv4bench.run.environment import package_versions
 
 Name = Literal["base", "head"]
 NAMES: tuple[Name, ...] = get_args(Name)

@@ -8,7 +8,7 @@ import pytest
 
 from analyzers.analysis import analyze, analyze_recording
 from analyzers.errors import UnusableInputError
-from analyzers.readers.recording import LoadOptions, Recording, load_recording
+from analyzers.recording.recording import LoadOptions, Recording, load_recording
 
 DATA = Path(__file__).parent / "data"
 

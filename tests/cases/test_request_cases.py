@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from analyzers.analysis import AnalysisOptions, analyze, judge
-from analyzers.goodput import SloError, parse_slos
+from analyzers.clients.goodput import SloError, parse_slos
+from analyzers.clients.requests import RequestFigures, measure_requests
 from analyzers.readers.requests import RequestTiming, read_requests
 from analyzers.report.tables import report_tables
-from analyzers.requests import RequestFigures, measure_requests
-from analyzers.statistics import summarize
+from analyzers.statistics.summary import summarize
 
 DATA = Path(__file__).parent / "data"
 MS = 1_000_000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.readers.load import IssueCounter, LoadReport
+from analyzers.readers.load_report import IssueCounter, LoadReport
 from analyzers.readers.small_files import Observation, between, kind_of, read_small_file
 
 DATA = Path(__file__).parent / "data"

@@ -13,15 +13,15 @@ from analyzers.errors import UnusableInputError
 from analyzers.readers.chrome_trace import ChromeTrace, read_chrome_trace
 from analyzers.readers.files import read_bytes
 from analyzers.readers.json_objects import iterate_lines
-from analyzers.readers.load import IssueCounter
-from analyzers.readers.recording import load_recording
+from analyzers.readers.load_report import IssueCounter
+from analyzers.recording.recording import load_recording
 from analyzers.report.json import render_json
 from analyzers.report.markdown import render_markdown
 from analyzers.report.model import Report
 from analyzers.report.tables import report_tables
-from analyzers.spans import Lane
-from analyzers.statistics import summarize
+from analyzers.statistics.summary import summarize
 from analyzers.swimlane.write import write_swimlane
+from analyzers.table.spans import Lane
 
 DATA = Path(__file__).parent / "data"
 

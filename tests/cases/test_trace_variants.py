@@ -12,7 +12,7 @@ import pytest
 from analyzers.analysis import analyze, judge
 from analyzers.errors import UnusableInputError
 from analyzers.readers.chrome_trace import ChromeTrace, read_chrome_trace, stream_chrome_trace
-from analyzers.readers.recording import load_recording
+from analyzers.recording.recording import load_recording
 
 Issues = dict[str, tuple[int, int]]
 """kind -> (count, lost)"""

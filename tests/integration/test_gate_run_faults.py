@@ -2,9 +2,9 @@
 
 import pytest
 
-from dsv4bench.load import spoilt_drafts
 from dsv4bench.model.checkpoint import ensure_checkpoint
 from dsv4bench.model.config import preset
+from dsv4bench.run.load import spoilt_drafts
 from tests.integration.engine_runs import draw_prompts, run, tokens_of
 
 CONFIG = preset("test-b")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from analyzers.analysis import analyze
-from analyzers.readers.recording import load_recording
+from analyzers.recording.recording import load_recording
 from analyzers.swimlane import timeline_from_spans
 from tests.integration.command import SMALL, run
 

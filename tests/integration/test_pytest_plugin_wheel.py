@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-STAND_IN = REPOSITORY / "tests" / "unit" / "stand_in_run.py"
+STAND_IN = REPOSITORY / "tests" / "builders" / "stand_in_run.py"
 
 PROJECT = '''
 """Two tests that gate and one that reads a report."""

@@ -43,7 +43,7 @@ from analyzers.gate.render.json import render_json as render_verdict
 from analyzers.gate.render.junit import render_junit
 from analyzers.gate.render.markdown import render_markdown
 from analyzers.readers import content, event_stream, files
-from analyzers.readers.recording import Recording, load_recording
+from analyzers.recording.recording import Recording, load_recording
 from analyzers.report.json import render_json
 
 CASES = Path(__file__).parents[1] / "cases" / "data"

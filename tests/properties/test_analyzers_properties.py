@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from analyzers.analysis import analyze, judge
+from analyzers.clients.requests import measure_requests
 from analyzers.errors import AnalyzerError
-from analyzers.lifecycle import Lifecycle, check_lifecycles
 from analyzers.readers.chrome_trace import read_chrome_trace
 from analyzers.readers.requests import RequestTiming
 from analyzers.readers.strace import read_strace
@@ -24,8 +24,8 @@ from analyzers.report.json import render_json
 from analyzers.report.markdown import render_markdown
 from analyzers.report.tables import report_tables
 from analyzers.report.terminal import render_terminal
-from analyzers.requests import measure_requests
-from analyzers.statistics import uniform_test
+from analyzers.statistics.summary import uniform_test
+from analyzers.steps.lifecycle import Lifecycle, check_lifecycles
 
 DATA = Path(__file__).parents[1] / "cases" / "data"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from analyzers.gate.model import GateResult, MetricResult
 from analyzers.gate.wording import amount, count, label, p_text, percent
-from analyzers.report.text import Table
+from analyzers.text.tables import Table
 
 SHOWN = "(shown)"
 

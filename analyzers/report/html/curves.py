@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from analyzers.charts.series import Distribution, StepLatency
 from analyzers.report.html.axes import (
     HALF,
     LEFT,
@@ -15,8 +16,7 @@ from analyzers.report.html.axes import (
     y_axis,
 )
 from analyzers.report.html.markup import Markup, element, join
-from analyzers.report.text import number
-from analyzers.series import Distribution, StepLatency
+from analyzers.text.tables import number
 
 _HEIGHT = 190
 _TOP = 10

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analyzers.charts.series import Distribution, LatenessGrid, StepLatency
+from analyzers.charts.step_windows import Timeline
 from analyzers.report.html.curves import distribution_chart, latency_chart, unit_of
 from analyzers.report.html.heatmap import heatmap
 from analyzers.report.html.markup import Child, Markup, element
@@ -16,11 +18,9 @@ from analyzers.report.html.timeline import timeline_chart
 from analyzers.report.model import Finding, Report
 from analyzers.report.overview import overview
 from analyzers.report.tables import report_tables
-from analyzers.report.text import MILLISECOND, number
-from analyzers.series import Distribution, LatenessGrid, StepLatency
-from analyzers.statistics import P95_NEEDS, P99_NEEDS
-from analyzers.timeline import Timeline
-from analyzers.wording import counted
+from analyzers.statistics.summary import P95_NEEDS, P99_NEEDS
+from analyzers.text.tables import MILLISECOND, number
+from analyzers.text.words import counted
 
 
 def render_html(report: Report, title: str) -> str:

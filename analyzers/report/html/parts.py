@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import resources
 
 from analyzers.report.html.markup import Markup, element, trusted
-from analyzers.report.text import Table
+from analyzers.text.tables import Table
 
 _ASSETS = "analyzers.report.html.assets"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from analyzers.report.text import UNAVAILABLE, Table, number
-from analyzers.series import RequestColumns
+from analyzers.charts.series import RequestColumns
+from analyzers.text.tables import UNAVAILABLE, Table, number
 
 
 def requests_table(columns: RequestColumns) -> Table:

@@ -1,0 +1,1 @@
+"""What the clients saw, and what the processes held."""

@@ -1,0 +1,284 @@
+"""Rounds: the runs of one dispatch on every rank, matched by identity (metrics.md, Ranks)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from analyzers.readers.strace import ROOT
+from analyzers.table.callables import DispatchNames, name_runs
+from analyzers.table.intervals import Interval
+from analyzers.table.spans import ABSENT, Clock, SpanTable
+
+MatchedBy = Literal[
+    "dispatch_id", "run_id and dispatch_id", "run_epoch", "slot and generation", "inv", "order"
+]
+
+BIND_AHEAD = "ext.dsv4bench.bind_ahead"
+PHASES = ("pre_bind", "bind", "post_bind", "runner_run", "validate", "claim_release")
+_PHASE_OF_NAME = {f"{ROOT}.{phase}": phase for phase in PHASES}
+_DEVICE_WALL = f"{ROOT}.runner_run.device_wall"
+
+RunKey = tuple[tuple[str, int | str | None], int]
+
+
+@dataclass(frozen=True)
+class RankRun:
+    """One rank's run: the `chip.run` root and its own phases."""
+
+    rank: int
+    callable: str
+    root: Interval
+    phases: Mapping[str, Interval]
+    bound_ahead: Interval | None
+    """Work of binding that was done before the root began, where the runtime says so."""
+    device_wall_ns: int | None
+    run_id: int
+    dispatch_id: int
+    run_epoch: int
+    slot: int
+    generation: int
+    invocation: int
+    incarnation: int = 0
+    """Which of the processes that had the rank's pid did it: their ids begin again."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One dispatch across ranks. Figures over all ranks leave it out while a rank is `missing` from it."""
+
+    key: tuple[int, ...]
+    callable: str
+    runs: Mapping[int, RankRun]
+    missing: tuple[int, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank has its root."""
+        return not self.missing
+
+
+@dataclass(frozen=True)
+class RoundMatching:
+    """All rounds in time order, and what they were matched by."""
+
+    rounds: list[Round]
+    matched_by: MatchedBy
+    ranks: tuple[int, ...]
+    not_overlapping: int
+    """Rounds whose roots share no time with each other; only a doubt when matched by order."""
+    without_root: int
+    """Runs of which phases were found but not the root."""
+
+
+def rank_runs(spans: SpanTable, names: DispatchNames) -> tuple[list[RankRun], int]:
+    """Every run with a root and a rank, and how many runs lost theirs.
+
+    Phases belong to the root of the same (process, invocation); where several roots share it, to the one
+    whose interval holds them.
+    """
+    in_chip = spans.where_name(lambda name: name in (ROOT, _DEVICE_WALL) or name in _PHASE_OF_NAME)
+    rows = np.flatnonzero(in_chip & (spans.rank != ABSENT))
+    roots: dict[RunKey, list[int]] = {}
+    children: dict[RunKey, list[int]] = {}
+    processes = [lane.process for lane in spans.lanes]
+    is_root = spans.named(ROOT)[rows].tolist()
+    columns = (rows.tolist(), spans.lane[rows].tolist(), spans.invocation[rows].tolist(), is_root)
+    for row, lane, invocation, root in zip(*columns, strict=True):
+        (roots if root else children).setdefault((processes[lane], invocation), []).append(row)
+    callables = name_runs(spans, [row for group in roots.values() for row in group], names)
+    ahead = _bound_ahead(spans)
+    runs = [
+        _run(spans, row, callables[row], children.get(key, []), ahead, alone=len(group) == 1)
+        for key, group in roots.items()
+        for row in group
+    ]
+    return runs, sum(key not in roots for key in children)
+
+
+def _bound_ahead(spans: SpanTable) -> dict[tuple[int, int], Interval]:
+    """Spans of binding ahead by (rank, dispatch id): `ext.*` records belong to no invocation (formats.md, 1)."""
+    rows = np.flatnonzero(spans.named(BIND_AHEAD) & (spans.rank != ABSENT) & (spans.dispatch_id != ABSENT))
+    return {
+        (int(spans.rank[row]), int(spans.dispatch_id[row])): _interval(spans, row) for row in rows.tolist()
+    }
+
+
+def _run(
+    spans: SpanTable,
+    root: int,
+    callable_name: str,
+    children: Iterable[int],
+    ahead: Mapping[tuple[int, int], Interval],
+    *,
+    alone: bool,
+) -> RankRun:
+    interval = _interval(spans, root)
+    phases: dict[str, Interval] = {}
+    device_wall_ns: int | None = None
+    for row in children:
+        name = spans.name_of(row)
+        if name == _DEVICE_WALL:
+            # Its clock is the device's own: which of several roots it belongs to cannot be told.
+            if alone and spans.clock[row] == Clock.DEVICE:
+                device_wall_ns = int(spans.duration_ns[row])
+            continue
+        child = _interval(spans, row)
+        inside = interval.start_ns <= child.start_ns and child.start_ns <= interval.end_ns
+        if spans.clock[row] == Clock.HOST and (alone or inside):
+            phases.setdefault(_PHASE_OF_NAME[name], child)
+    return RankRun(
+        rank=int(spans.rank[root]),
+        callable=callable_name,
+        root=interval,
+        phases=phases,
+        bound_ahead=ahead.get((int(spans.rank[root]), int(spans.dispatch_id[root]))),
+        device_wall_ns=device_wall_ns,
+        run_id=int(spans.run_id[root]),
+        dispatch_id=int(spans.dispatch_id[root]),
+        run_epoch=int(spans.run_epoch[root]),
+        slot=int(spans.slot[root]),
+        generation=int(spans.generation[root]),
+        invocation=int(spans.invocation[root]),
+        incarnation=spans.lane_of(root).incarnation,
+    )
+
+
+def _interval(spans: SpanTable, row: int) -> Interval:
+    start = int(spans.start_ns[row])
+    return Interval(start, start + int(spans.duration_ns[row]))
+
+
+def _unless_absent(*ids: int) -> tuple[int, ...] | None:
+    return ids if all(value != ABSENT for value in ids) else None
+
+
+# The runtime writes dispatch_id 0 on lanes that allocate none; epochs and invocations count from 1.
+_KEYS: list[tuple[MatchedBy, Callable[[RankRun], tuple[int, ...] | None]]] = [
+    ("dispatch_id", lambda run: _unless_absent(run.dispatch_id) if run.dispatch_id != 0 else None),
+    (
+        "run_id and dispatch_id",
+        lambda run: _unless_absent(run.run_id, run.dispatch_id) if run.dispatch_id != 0 else None,
+    ),
+    ("run_epoch", lambda run: _unless_absent(run.run_epoch) if run.run_epoch != 0 else None),
+    ("slot and generation", lambda run: _unless_absent(run.slot, run.generation)),
+    ("inv", lambda run: _unless_absent(run.invocation) if run.invocation != 0 else None),
+]
+
+
+def match_rounds(runs: list[RankRun], without_root: int = 0) -> RoundMatching:
+    """Match `runs` across ranks by the first identity that every run has, once a rank, shared by the ranks.
+
+    Else by order within each callable. A lost run leaves its round incomplete and shifts no other.
+    """
+    ranks = tuple(sorted({run.rank for run in runs}))
+    started_again = any(run.incarnation for run in runs)
+    for matched_by, key_of in _KEYS:
+        keyed = _by_key(runs, key_of, len(ranks))
+        if keyed is None and started_again:
+            keyed = _by_key(runs, _within_incarnation(key_of), len(ranks))
+        if keyed is not None:
+            return _matching(keyed, matched_by, ranks, without_root)
+    return _matching(_by_order(runs), "order", ranks, without_root)
+
+
+def _within_incarnation(
+    key_of: Callable[[RankRun], tuple[int, ...] | None],
+) -> Callable[[RankRun], tuple[int, ...] | None]:
+    def key(run: RankRun) -> tuple[int, ...] | None:
+        own = key_of(run)
+        return None if own is None else (*own, run.incarnation)
+
+    return key
+
+
+def _by_key(
+    runs: list[RankRun], key_of: Callable[[RankRun], tuple[int, ...] | None], ranks: int
+) -> dict[Hashable, dict[int, RankRun]] | None:
+    rounds: dict[Hashable, dict[int, RankRun]] = {}
+    for run in runs:
+        key = key_of(run)
+        if key is None or run.rank in rounds.setdefault(key, {}):
+            return None
+        rounds[key][run.rank] = run
+    shared = sum(len(members) > 1 for members in rounds.values())
+    # Ids that ranks count each for themselves would hardly coincide: that is no identity.
+    return rounds if ranks < 2 or 2 * shared >= len(rounds) else None
+
+
+def _by_order(runs: list[RankRun]) -> dict[Hashable, dict[int, RankRun]]:
+    position: Counter[tuple[int, str]] = Counter()
+    rounds: dict[Hashable, dict[int, RankRun]] = {}
+    for run in sorted(runs, key=lambda run: run.root.start_ns):
+        index = position[run.rank, run.callable]
+        position[run.rank, run.callable] += 1
+        rounds.setdefault((run.callable, index), {})[run.rank] = run
+    return rounds
+
+
+def _matching(
+    keyed: Mapping[Hashable, dict[int, RankRun]],
+    matched_by: MatchedBy,
+    ranks: tuple[int, ...],
+    without_root: int,
+) -> RoundMatching:
+    rounds = []
+    for key, members in keyed.items():
+        names = Counter(run.callable for run in members.values())
+        rounds.append(
+            Round(
+                key=tuple(part for part in key if isinstance(part, int)) if isinstance(key, tuple) else (),
+                callable=names.most_common(1)[0][0],
+                runs=dict(sorted(members.items())),
+                missing=tuple(rank for rank in ranks if rank not in members),
+            )
+        )
+    rounds.sort(key=lambda item: (min(run.root.start_ns for run in item.runs.values()), item.key))
+    return RoundMatching(
+        rounds=rounds,
+        matched_by=matched_by,
+        ranks=ranks,
+        not_overlapping=sum(not _roots_overlap(item) for item in rounds),
+        without_root=without_root,
+    )
+
+
+class LostRun(msgspec.Struct, frozen=True):
+    """A run of which no root was recorded although the rank did it. `dispatch_id` is null without ids."""
+
+    rank: int
+    callable: str
+    dispatch_id: int | None
+
+
+def lost_runs(matching: RoundMatching, completed: Collection[int]) -> list[LostRun]:
+    """The runs missing from incomplete rounds that the edges of the recording do not explain.
+
+    A rank did the dispatch when it has a run before and one after it, or when the dispatch is one of `completed`,
+    which no dispatch is before every rank did its part. Matched by order, nothing tells which run is missing.
+    """
+    if matching.matched_by == "order":
+        return []
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for index, item in enumerate(matching.rounds):
+        for rank in item.runs:
+            first.setdefault(rank, index)
+            last[rank] = index
+    lost = []
+    for index, item in enumerate(matching.rounds):
+        dispatch = next(iter(item.runs.values())).dispatch_id
+        for rank in item.missing:
+            if first[rank] < index < last[rank] or dispatch in completed:
+                lost.append(LostRun(rank, item.callable, None if dispatch == ABSENT else dispatch))
+    return lost
+
+
+def _roots_overlap(item: Round) -> bool:
+    intervals = [run.root for run in item.runs.values()]
+    return max(interval.start_ns for interval in intervals) < min(interval.end_ns for interval in intervals)

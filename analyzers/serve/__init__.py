@@ -1,0 +1,1 @@
+"""Reports and timelines in a browser of this machine."""

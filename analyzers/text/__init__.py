@@ -1,0 +1,1 @@
+"""Words, figures and tables of text: the floor of every rendering."""

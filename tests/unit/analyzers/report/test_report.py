@@ -1,0 +1,130 @@
+"""Renderings draw the one report model: the same tables, at any width, with nothing of a file taken for markup."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from analyzers.analysis import analyze
+from analyzers.report.json import render_json
+from analyzers.report.markdown import render_markdown
+from analyzers.report.model import Report
+from analyzers.report.tables import report_tables, validation_tables
+from analyzers.report.terminal import render_terminal
+from analyzers.rundir import RequestRecord
+
+DATA = Path(__file__).parents[3] / "cases" / "data"
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return analyze([DATA / "traces" / "simpler-l3_n4_slow_rank2.log"])
+
+
+def drawn(report: Report, width: int) -> str:
+    output = io.StringIO()
+    render_terminal(
+        report, report_tables(report), Console(file=output, width=width, force_terminal=True, no_color=True)
+    )
+    return re.sub(r"\x1b\[[0-9;]*m", "", output.getvalue())
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_of_any_usual_width_shows_whole_numbers(report: Report, width: int) -> None:
+    text = drawn(report, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert re.search(r"runner-start skew +24 +243\.372 +350\.734 +359\.991 +- +393\.854", text)
+    assert "…" not in text
+
+
+def test_the_headline_is_the_first_line_of_a_terminal_and_bold(report: Report) -> None:
+    output = io.StringIO()
+    console = Console(file=output, width=120, force_terminal=True, color_system="standard")
+    render_terminal(report, report_tables(report), console)
+    first, *others = output.getvalue().splitlines()
+    assert re.sub(r"\x1b\[[0-9;]*m", "", first) == "warning: all runs: rank 2 is persistently the last to end"
+    assert "\x1b[1mall runs: rank 2" in first
+    second = next(line for line in others if "late starts and" in line)
+    assert "\x1b[1m" not in second
+
+
+def test_what_belongs_to_a_finding_is_set_in_however_it_wraps(report: Report) -> None:
+    lines = drawn(report, 60).partition("\n\nOverview")[0].splitlines()
+    start = lines.index("warning: all runs: rank 2 is persistently the last to end")
+    details = [line.rstrip() for line in lines[start + 1 : start + 3]]
+    assert details[0] == "  ends last in 19 of 24 rounds, by 312.678 ms after the"
+    assert details[1].startswith("  median; p = 3.9e-08 (exact multinomial)")
+
+
+def test_every_step_latency_names_its_source() -> None:
+    report = analyze([DATA / "39-out-of-order-completion" / "trace.json"])
+    [table] = [table for table in report_tables(report) if table.title.startswith("Step latency")]
+    labels = [row[0] for row in table.rows if not row[0].startswith("  ")]
+    assert labels
+    assert all("submit_to_completion" in label for label in labels)
+
+
+def test_markdown_holds_the_numbers_of_the_tables(report: Report) -> None:
+    text = render_markdown(report, report_tables(report), "Analysis")
+    assert "| runner-start skew | 24 | 243.372 | 350.734 | 359.991 | - | 393.854 |" in text
+    assert text.count("\n## ") == len(report_tables(report))
+    assert "- **warning**: all runs: rank 2 is persistently the last to end" in text
+
+
+def test_json_holds_every_figure_in_ns(report: Report) -> None:
+    document = json.loads(render_json(report))
+    [skew] = document["skew"]
+    assert skew["runner_start_skew"]["max"] == 393_854_254
+    assert skew["last_to_end"]["counts"] == {"0": 0, "1": 4, "2": 19, "3": 1}
+    assert len(document["span_names"]) == 19
+
+
+def test_a_validation_shows_completeness_and_lifecycles_only() -> None:
+    report = analyze([DATA / "42-wait-nested-in-submit-zero-gap" / "trace.json"])
+    assert [table.title for table in validation_tables(report)] == [
+        "Inputs",
+        "Lifecycles",
+        "Lifecycle faults",
+    ]
+
+
+def test_names_of_foreign_files_are_neither_markup_nor_escapes(tmp_path: Path) -> None:
+    name = "[bold]a|b\\u001b[31m<script>"
+    path = tmp_path / "trace.json"
+    path.write_text('[{"ph":"X","name":"NAME","pid":1,"tid":1,"ts":1,"dur":1}]'.replace("NAME", name))
+    report = analyze([path])
+    terminal = drawn(report, 120)
+    assert "[bold]a|b\ufffd[31m<script>" in terminal
+    markdown = render_markdown(report, report_tables(report), "Analysis")
+    assert "\\[bold]a\\|b\ufffd\\[31m\\<script>" in markdown
+    assert "\x1b" not in terminal + markdown
+
+
+def test_figures_that_cannot_be_had_are_unavailable_not_zero() -> None:
+    report = analyze([DATA / "traces" / "simpler-l2_pipe_depth2.log"])
+    [table] = [table for table in report_tables(report) if table.title.startswith("Ranks")]
+    row = next(row for row in table.rows if row[0] == "runner-start skew")
+    assert row[:3] == ["runner-start skew", "0", "unavailable"]
+
+
+def test_prefix_reuse_has_a_row_where_requests_tell_of_it(tmp_path: Path) -> None:
+    def rows(*cached: int | None) -> list[list[str]]:
+        records = [
+            RequestRecord(f"r{index}", 0, [2, 3], [4, 5], 0, [10, 20], "length", cached_tokens=tokens)
+            for index, tokens in enumerate(cached)
+        ]
+        path = tmp_path / "requests.jsonl"
+        path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+        overview = next(table for table in report_tables(analyze([path])) if table.title == "Overview")
+        return [row for row in overview.rows if row[0] == "prefix reuse"]
+
+    assert rows(None, None) == []
+    assert rows(0, 256, 128) == [
+        ["prefix reuse", "384 prompt tokens not prefilled, 2 of 3 requests", "requests"]
+    ]

@@ -1,0 +1,212 @@
+"""Swimlanes of the real captures: nothing overlaps on a track, and the documented queries find what they ask for.
+
+The queries are those for trace_processor, put to its tables as SQLite has them, filled from the protobuf.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import stat
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+
+from analyzers.errors import UnusableInputError
+from analyzers.recording.recording import load_recording
+from analyzers.swimlane import write_swimlane
+from analyzers.swimlane.queries import QUERIES, ask
+from dsv4bench.cli import main
+
+ROOT = Path(__file__).parents[4]
+CAPTURES = sorted((ROOT / "tests" / "cases" / "data" / "traces").glob("*.log"))
+DRAWABLE = [path for path in CAPTURES if "warn_level" not in path.name]
+
+SCHEMA = """
+CREATE TABLE slice (id INTEGER, ts INTEGER, dur INTEGER, track_id INTEGER, name TEXT, arg_set_id INTEGER);
+CREATE TABLE track (id INTEGER, parent_id INTEGER, name TEXT);
+CREATE TABLE counter_track (id INTEGER, parent_id INTEGER, name TEXT);
+CREATE TABLE counter (ts INTEGER, value REAL, track_id INTEGER);
+CREATE TABLE flow (slice_out INTEGER, slice_in INTEGER);
+"""
+
+
+def tables_of(path: Path) -> sqlite3.Connection:
+    """The tables of trace_processor that the queries read; flows join the slices of one id in order of time."""
+    trace = Trace()
+    trace.ParseFromString(path.read_bytes())
+    database = sqlite3.connect(":memory:")
+    database.executescript(SCHEMA)
+    names: dict[str, dict[int, str]] = {"event_names": {}, "debug_annotation_names": {}}
+    arguments: dict[int, dict[str, Any]] = {}
+    stacks: dict[int, list[int]] = {}
+    flows: dict[int, list[tuple[int, int]]] = {}
+    for packet in trace.packet:
+        for kind, table in names.items():
+            table.update((entry.iid, entry.name) for entry in getattr(packet.interned_data, kind))
+        if packet.HasField("track_descriptor"):
+            track = packet.track_descriptor
+            kinds = ["track", "counter_track"] if track.HasField("counter") else ["track"]
+            for kind in kinds:
+                row = (track.uuid, track.parent_uuid, track.name)
+                database.execute(f"INSERT INTO {kind} VALUES (?, ?, ?)", row)
+            continue
+        event, at_ns = packet.track_event, packet.timestamp
+        stack = stacks.setdefault(event.track_uuid, [])
+        if event.type == TrackEvent.TYPE_SLICE_BEGIN:
+            number = len(arguments) + 1
+            arguments[number] = {
+                "debug." + names["debug_annotation_names"][item.name_iid]: _value(item)
+                for item in event.debug_annotations
+            }
+            name = names["event_names"][event.name_iid]
+            row = (number, at_ns, None, event.track_uuid, name, number)
+            database.execute("INSERT INTO slice VALUES (?, ?, ?, ?, ?, ?)", row)
+            stack.append(number)
+            for flow in event.flow_ids:
+                flows.setdefault(flow, []).append((at_ns, number))
+        elif event.type == TrackEvent.TYPE_SLICE_END:
+            number = stack.pop()
+            database.execute("UPDATE slice SET dur = ? - ts WHERE id = ?", (at_ns, number))
+            for flow in event.terminating_flow_ids:
+                flows.setdefault(flow, []).append((at_ns, number))
+        elif event.type == TrackEvent.TYPE_COUNTER:
+            value = event.counter_value or event.double_counter_value
+            database.execute("INSERT INTO counter VALUES (?, ?, ?)", (at_ns, value, event.track_uuid))
+    for points in flows.values():
+        ordered = [number for _, number in sorted(points)]
+        database.executemany("INSERT INTO flow VALUES (?, ?)", pairwise(ordered))
+    database.create_function("EXTRACT_ARG", 2, lambda number, key: arguments[number].get(key))
+    return database
+
+
+def _value(item: Any) -> Any:
+    return item.int_value if item.HasField("int_value") else item.string_value
+
+
+def drawn(paths: list[Path], output: Path) -> sqlite3.Connection:
+    recording = load_recording(paths)
+    write_swimlane(recording.spans, output, recording.requests)
+    return tables_of(output)
+
+
+@pytest.mark.parametrize("path", DRAWABLE, ids=lambda path: path.stem)
+def test_no_two_slices_of_a_capture_overlap_without_nesting(path: Path, tmp_path: Path) -> None:
+    database = drawn([path], tmp_path / "capture.pftrace")
+    assert database.execute("SELECT COUNT(*) FROM slice").fetchone()[0] > 10
+    assert database.execute(QUERIES["slices that overlap without nesting (none)"]).fetchall() == []
+    for name, query in QUERIES.items():
+        assert database.execute(query).description, name
+
+
+def test_the_largest_skews_are_those_of_the_capture(tmp_path: Path) -> None:
+    [path] = [path for path in CAPTURES if path.name == "simpler-l3_pipe_n2_depth2.log"]
+    database = drawn([path], tmp_path / "capture.pftrace")
+    skews = [row[1] for row in database.execute(QUERIES["the ten largest runner-end skews"])]
+    # The README beside the captures: 15.985 15.900 51.904 23.892 79.899 7.901 ms.
+    assert [round(skew / 1e6, 3) for skew in skews] == [79.899, 51.904, 23.892, 15.985, 15.9, 7.901]
+
+
+@pytest.fixture
+def dispatched(tmp_path: Path) -> sqlite3.Connection:
+    """Two steps on two ranks, worked out by hand; the runs name no step, and the waits carry nothing."""
+    events, records = [], []
+    for step in (1, 2):
+        at, ids = 1_000 * step, f'{{"step_id":{step},"dispatch_id":{step}}}'
+        for name, start, lasts, tid, args in [
+            ("WorkerProcess.dispatch_decode", at, 20, 3, f'{{"step_id":{step}}}'),
+            ("decode.worker_submit", at + 5, 10, 3, ids),
+            ("WorkerProcess.reclaim_decode", at + 30, 900, 4, f'{{"step_id":{step}}}'),
+            ("decode.worker_wait", at + 40, 880, 4, ids),
+        ]:
+            events.append(
+                f'{{"name":"{name}","cat":"kernel","ph":"X","ts":{start},"dur":{lasts},"pid":1,"tid":{tid},"args":{args}}}'
+            )
+        for rank in (0, 1):
+            for name, start, lasts, rest in [
+                ("chip.run.runner_run", at + 50 + rank, 800, ""),
+                ("chip.run", at + 45, 810, f"dispatch_id={step}"),
+            ]:
+                records.append(
+                    f"[STRACE] v=1 pid={10 + rank} tid=1 inv={step} hid=ab depth={name.count('.') - 1} name={name} "
+                    f"ts={1_000 * start} dur={1_000 * lasts} {rest}"
+                )
+    (tmp_path / "trace.json").write_text('{"traceEvents":[' + ",".join(events) + "]}")
+    (tmp_path / "server.log").write_text("\n".join(records) + "\n")
+    return drawn([tmp_path / "trace.json", tmp_path / "server.log"], tmp_path / "swimlane.pftrace")
+
+
+def test_the_documented_queries_answer_for_a_run_worked_out_by_hand(dispatched: sqlite3.Connection) -> None:
+    answers = {question: dispatched.execute(query).fetchall() for question, query in QUERIES.items()}
+    # From the submit at +5 to the end of the wait at +920 us.
+    assert answers["submit-to-completion of every step"] == [(1, 915_000), (2, 915_000)]
+    assert [
+        (step, rank[:6], start) for step, rank, start, _ in answers["runners of every step, rank by rank"]
+    ] == [
+        (1, "rank 0", 1_050_000),
+        (1, "rank 1", 1_051_000),
+        (2, "rank 0", 2_050_000),
+        (2, "rank 1", 2_051_000),
+    ]
+    assert [value for _, value in answers["the ten largest runner-end skews"]] == [1_000, 1_000]
+    assert answers["flows between submit, runners and wait"] == [
+        ("chip.run.runner_run", "decode.worker_wait", 4),
+        ("decode.worker_submit", "chip.run.runner_run", 4),
+    ]
+    assert answers["slices that overlap without nesting (none)"] == []
+
+
+def test_the_overlap_query_would_find_one(dispatched: sqlite3.Connection) -> None:
+    dispatched.execute(
+        "INSERT INTO slice SELECT 999, ts + dur / 2, dur, track_id, 'late', id FROM slice LIMIT 1"
+    )
+    # The first slice is a dispatch from 1000 to 1020 us, with a submit from 1005 to 1015 in it.
+    found = dispatched.execute(QUERIES["slices that overlap without nesting (none)"]).fetchall()
+    assert found == [
+        ("WorkerProcess.dispatch_decode", "late", "device"),
+        ("decode.worker_submit", "late", "device"),
+    ]
+
+
+def test_the_documented_queries_are_the_ones_that_are_put() -> None:
+    text = (ROOT / "docs" / "swimlane.md").read_text()
+    documented = [block.strip() for block in re.findall(r"```sql\n(.*?)```", text, re.DOTALL)]
+    assert documented == [query.strip() for query in QUERIES.values()]
+
+
+def binary(directory: Path, script: str) -> Path:
+    path = directory / "trace_processor"
+    path.write_text(f"#!{sys.executable}\n{script}")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def test_a_trace_processor_is_asked_when_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # It prints the file of the query that follows -q, and the trace.
+    asked = binary(
+        tmp_path, "import sys\nprint(open(sys.argv[sys.argv.index('-q') + 1]).read(), sys.argv[-1])"
+    )
+    output = tmp_path / "swimlane.pftrace"
+    monkeypatch.setenv("TRACE_PROCESSOR", str(asked))
+    monkeypatch.setattr(sys, "argv", ["dsv4bench", "swimlane", str(DRAWABLE[0]), "-o", str(output)])
+    with pytest.raises(SystemExit) as exit_info:
+        main()
+    assert not exit_info.value.code
+    printed = capsys.readouterr().out
+    for question, query in QUERIES.items():
+        assert f"{question}\n{query}" in printed
+    assert printed.count(str(output)) == len(QUERIES) + 1
+
+
+def test_a_trace_processor_that_fails_is_named(tmp_path: Path) -> None:
+    failing = binary(tmp_path, "import sys\nsys.exit('no such table: slice')")
+    with pytest.raises(UnusableInputError, match="exit code 1: no such table: slice"):
+        ask(failing, tmp_path / "x.pftrace", "SELECT 1")
+    with pytest.raises(UnusableInputError, match="cannot be asked"):
+        ask(tmp_path / "missing", tmp_path / "x.pftrace", "SELECT 1")
