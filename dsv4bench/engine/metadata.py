@@ -1,4 +1,4 @@
-"""Static decode metadata: the block tables of a slot, built again only where ids changed (docs/engine.md, Preparing a step)."""
+"""The block tables of a slot, built again only where pages changed (docs/engine.md, Preparing a step)."""
 
 from __future__ import annotations
 
