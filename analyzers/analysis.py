@@ -73,7 +73,7 @@ class AnalysisOptions:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The exit code a report deserves and why (design.md, Command line)."""
+    """The exit code a report deserves and why (README.md, Exit codes)."""
 
     exit_code: int
     reason: str

@@ -1,6 +1,6 @@
 """The run directory: every file name and the manifest record, defined once for writer and reader.
 
-Layout: see formats.md, section 3. `dsv4bench run` writes it; `dsv4bench analyze` reads it, whole or any one file alone.
+Layout: docs/formats.md, Run directory. `dsv4bench run` writes it; `dsv4bench analyze` reads it, whole or any one file alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rounds: the runs of one dispatch on every rank, matched by identity (metrics.md, Ranks)."""
+"""Rounds: the runs of one dispatch on every rank, matched by identity (docs/metrics.md, Ranks)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def rank_runs(spans: SpanTable, names: DispatchNames) -> tuple[list[RankRun], in
 
 
 def _bound_ahead(spans: SpanTable) -> dict[tuple[int, int], Interval]:
-    """Spans of binding ahead by (rank, dispatch id): `ext.*` records belong to no invocation (formats.md, 1)."""
+    """Spans of binding ahead by (rank, dispatch id): `ext.*` records belong to no run (docs/formats.md, Runtime records)."""
     rows = np.flatnonzero(spans.named(BIND_AHEAD) & (spans.rank != ABSENT) & (spans.dispatch_id != ABSENT))
     return {
         (int(spans.rank[row]), int(spans.dispatch_id[row])): _interval(spans, row) for row in rows.tolist()

@@ -1,4 +1,4 @@
-"""How far apart the ranks are in each round, who is late, what a rank's run consists of (metrics.md, Ranks)."""
+"""How far apart the ranks are in each round, who is late, what a rank's run consists of (docs/metrics.md, Ranks)."""
 
 from __future__ import annotations
 

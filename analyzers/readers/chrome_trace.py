@@ -1,4 +1,4 @@
-"""Chrome trace events to spans: X, begin/end, async pairs, instants, names (formats.md, section 2)."""
+"""Chrome trace events to spans: X, begin/end, async pairs, instants, names (docs/formats.md, Serving trace)."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ def _draft_steps(path: str, steps: Sequence[tuple[int, int]]) -> Observation:
 
 
 def _acceptance(steps: float, drafted: float, accepted: float) -> dict[str, float | None]:
-    """metrics.md, MTP: the bonus token counts in the length and is no draft."""
+    """The bonus token counts in the length and is no draft (docs/metrics.md, Requests)."""
     possible = 0 <= accepted <= drafted
     return {
         "steps": steps,

@@ -1,4 +1,4 @@
-"""STRACE logs of the runtime (formats.md, section 1): records anywhere in any text, torn or glued.
+"""STRACE logs of the runtime (docs/formats.md, Runtime records): records anywhere in any text, torn or glued.
 
 A log is read in pieces of whole lines and kept as columns: its length does not matter.
 """

@@ -1,4 +1,4 @@
-"""A run directory (formats.md, section 3): which of its files to read, and how to count each record once."""
+"""A run directory (docs/formats.md, Run directory): which of its files to read, and how to count each record once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairing of submits with waits, and what is wrong with the lifecycles (metrics.md, Steps and lifecycles)."""
+"""Pairing of submits with waits, and what is wrong with the lifecycles (docs/metrics.md, Steps and lifecycles)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far steps overlap: in flight together, prepared and bound while the device runs (metrics.md, Ranks; Steps)."""
+"""How far steps overlap: in flight together, prepared and bound while the device runs (docs/metrics.md, Pipeline)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class SteadyState(msgspec.Struct, frozen=True):
-    """Which steps are steady state (metrics.md, Steps)."""
+    """Which steps are steady state (docs/metrics.md, Steps and lifecycles)."""
 
     steps: int
     left_out: list[LeftOut]

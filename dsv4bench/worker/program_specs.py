@@ -22,7 +22,7 @@ FUNCTIONS = {
 }
 
 MAX_SPECULATIVE_TOKENS = 7
-"""The largest K: an upstream tile has at most 8 rows a request (deepseek-v4.md, section 6)."""
+"""The largest K: an upstream tile has at most 8 rows a request (docs/model.md, Parallelism)."""
 
 SETUP = "dsv4bench.worker.programs:setup"
 
