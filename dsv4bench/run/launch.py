@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
+
+import msgspec
 
 from analyzers.rundir import (
     DEVICE_VARIABLES,
@@ -230,7 +232,7 @@ class Launcher:
         """Run the measured requests on an engine without MTP, and write how their tokens compare."""
         self._observer.stage("running the same requests without MTP")
         load = self._profile.load
-        off = replace(options, speculative_tokens=0, rank_logs=(), server_log=self._directory.mtp_off_log)
+        off = msgspec.structs.replace(options, mtp=0, rank_logs=(), server_log=self._directory.mtp_off_log)
         requests = requests_of(self._profile, prompts, batch="request", output_tokens=load.output_tokens)
         clean = False
         engine = Engine(off)
@@ -248,7 +250,7 @@ class Launcher:
             engine.close(abort=not clean)
         measured = [handle for handle, _, phase in self._sent if phase == "measured"]
         accuracy = compare_tokens(
-            options.speculative_tokens,
+            options.mtp,
             {handle.request.request_id: handle.token_ids for handle in measured},
             {handle.request.request_id: handle.token_ids for handle in handles},
         )
@@ -267,7 +269,7 @@ class Launcher:
             merge_fragments(self._directory.sa_profile)
 
     def _stamp(self, field: str) -> None:
-        self._timing = _replace_timing(self._timing, field, time.perf_counter_ns())
+        self._timing = msgspec.structs.replace(self._timing, **{field: time.perf_counter_ns()})
 
     def _write_manifest(self, status: RunStatus, error: BaseException | None = None) -> None:
         manifest = Manifest(
@@ -295,29 +297,14 @@ def engine_options(
     profile: Profile, config: ModelConfig, checkpoint: Path, directory: RunDirectory
 ) -> EngineOptions:
     """The engine of a profile, with its logs in the run directory."""
-    engine = profile.engine
     return EngineOptions(
         config=config,
         checkpoint=checkpoint,
-        ranks=engine.ranks,
-        requests_per_rank=engine.requests_per_rank,
-        depth=engine.depth,
-        speculative_tokens=engine.mtp,
-        max_model_len=engine.max_model_len,
-        prefill_tokens=engine.prefill_tokens,
-        exchange=engine.exchange,
-        dispatch_timeout_s=engine.dispatch_timeout_s,
         program_cache=cache_directory() / "programs",
-        max_restarts=engine.max_restarts,
-        prefix_reuse=engine.prefix_reuse,
-        prefix_snapshots=engine.prefix_snapshots,
-        rank_logs=tuple(directory.rank_log(rank) for rank in range(engine.ranks)),
+        rank_logs=tuple(directory.rank_log(rank) for rank in range(profile.engine.ranks)),
         server_log=directory.server_log,
+        **msgspec.structs.asdict(profile.engine),
     )
-
-
-def _replace_timing(timing: RunTiming, field: str, value: int) -> RunTiming:
-    return RunTiming(**{**{name: getattr(timing, name) for name in timing.__struct_fields__}, field: value})
 
 
 def _since(before: EngineProgress, now: EngineProgress) -> EngineProgress:

@@ -26,7 +26,7 @@ def checkpoint(tmp_path_factory):
 @pytest.fixture(scope="module")
 def sampled(checkpoint):
     """The text without speculation, one request at a time on one rank."""
-    options = {"depth": 1, "speculative_tokens": 0, "requests_per_rank": 1}
+    options = {"depth": 1, "mtp": 0, "requests_per_rank": 1}
     handles = run(CONFIG, checkpoint, PROMPTS, OUTPUT, sampling=SAMPLING, **options)
     return tokens_of(handles)
 
@@ -54,7 +54,7 @@ def test_the_text_depends_on_the_seed_alone(checkpoint, sampled, speculative_tok
         sampling=SAMPLING,
         ranks=ranks,
         depth=depth,
-        speculative_tokens=speculative_tokens,
+        mtp=speculative_tokens,
     )
     assert tokens_of(handles) == sampled
     if speculative_tokens:
@@ -65,7 +65,7 @@ def test_the_text_depends_on_the_seed_alone(checkpoint, sampled, speculative_tok
 def test_drafts_that_equal_what_is_drawn_are_accepted(checkpoint, sampled):
     injected = [[NO_DRAFT] * len(prompt) + tokens for prompt, tokens in zip(PROMPTS, sampled, strict=True)]
     # Ten steps of three tokens stay within what is known: 1 + 30 of 32.
-    handles = run(CONFIG, checkpoint, PROMPTS, 31, sampling=SAMPLING, injected=injected, speculative_tokens=2)
+    handles = run(CONFIG, checkpoint, PROMPTS, 31, sampling=SAMPLING, injected=injected, mtp=2)
     assert tokens_of(handles) == [tokens[:31] for tokens in sampled]
     assert [(handle.steps, handle.accepted) for handle in handles] == [(10, 20)] * len(PROMPTS)
 

@@ -15,9 +15,9 @@ from analyzers import errors as analyzer_errors
 from analyzers.rundir import RunDirectory
 from dsv4bench import errors
 from dsv4bench.cli import app
+from dsv4bench.engine.settings import EngineSettings
 from dsv4bench.profile import (
     CheckSection,
-    EngineSection,
     GateSection,
     LoadSection,
     ModelSection,
@@ -138,7 +138,7 @@ def test_the_table_of_profile_keys_has_every_key_with_its_default() -> None:
     expected = {}
     sections = {
         "model": ModelSection,
-        "engine": EngineSection,
+        "engine": EngineSettings,
         "load": LoadSection,
         "trace": TraceSection,
         "check": CheckSection,
