@@ -73,7 +73,7 @@ def read_entry(directory: Path) -> Entry:
     return Entry(
         identity=_identity(run),
         origin=_digest(
-            [manifest.profile, manifest.host.get("hostname"), manifest.clocks, manifest.timing.started_ns]
+            [manifest.profile, manifest.host.hostname, manifest.clocks, manifest.timing.started_ns]
         ),
         profile=_text(config.get("profile")),
         backend=_text(config.get("engine.backend")),

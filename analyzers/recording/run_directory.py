@@ -14,6 +14,7 @@ import numpy as np
 from analyzers.errors import UnusableInputError
 from analyzers.readers.load_report import LoadIssue
 from analyzers.readers.strace import StraceLog
+from analyzers.recording.manifests import decode_manifest
 from analyzers.rundir import SCHEMA_VERSION, Manifest, RunDirectory
 from analyzers.table.spans import SpanTable
 
@@ -89,7 +90,7 @@ def read_manifest(path: Path) -> Manifest:
         UnusableInputError: it cannot be read, or was written by a newer version.
     """
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        manifest = decode_manifest(path.read_bytes())
     except OSError as error:
         raise UnusableInputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (msgspec.DecodeError, RecursionError, ValueError) as error:

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from analyzers.machine import MachineState
 from analyzers.rundir import (
     DEVICE_VARIABLES,
     SCHEMA_VERSION,
@@ -32,9 +33,9 @@ from dsv4bench.model.config import ModelConfig, preset
 from dsv4bench.model.tokenizer import Tokenizer
 from dsv4bench.profile import Profile, profile_as_dict
 from dsv4bench.run.accuracy import compare_tokens
-from dsv4bench.run.environment import git_facts, host_facts, package_versions
+from dsv4bench.run.environment import git_facts, machine_facts, package_versions
 from dsv4bench.run.load import Prompt, prompts_of, requests_of
-from dsv4bench.run.machine import at_the_end, volatile_state
+from dsv4bench.run.machine import machine_state
 from dsv4bench.run.outputs import write_performance_summary, write_requests, write_responses
 from dsv4bench.run.resources import ResourceWatch
 from dsv4bench.tracing.merge import merge_fragments
@@ -113,7 +114,9 @@ class Launcher:
         self._observer = observer
         self._timing = RunTiming(started_ns=time.perf_counter_ns())
         self._clocks = {"monotonic_ns": time.perf_counter_ns(), "wall_ns": time.time_ns()}
-        self._host = host_facts()
+        self._host = machine_facts()
+        self._host_before = machine_state()
+        self._host_after = MachineState()
         self._device_map: list[RankProcess] = []
         self._program_cache: dict[str, int] = {}
         self._restarts = 0
@@ -148,7 +151,7 @@ class Launcher:
         if error is not None:
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "incomplete"
         self._stamp("finished_ns")
-        self._host |= at_the_end(volatile_state())
+        self._host_after = machine_state()
         self._write_outputs()
         self._write_manifest(status, error)
         return RunResult(self._directory, status, error)
@@ -280,6 +283,8 @@ class Launcher:
             argv=self._argv,
             versions=package_versions(),
             host=self._host,
+            host_before=self._host_before,
+            host_after=self._host_after,
             git=git_facts(),
             device_map=self._device_map,
             clocks=self._clocks,

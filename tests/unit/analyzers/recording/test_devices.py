@@ -11,12 +11,20 @@ import pytest
 
 from analyzers.analysis import analyze, analyze_recording
 from analyzers.export import run_query
+from analyzers.machine import MachineFacts
 from analyzers.readers.log_processes import parse_visible_devices
 from analyzers.readers.strace import read_strace
 from analyzers.recording.membership import units_of
 from analyzers.recording.recording import load_recording
 from analyzers.report.tables import report_tables
-from analyzers.rundir import Manifest, RankProcess, RunDirectory, RunTiming, write_json_atomically
+from analyzers.rundir import (
+    SCHEMA_VERSION,
+    Manifest,
+    RankProcess,
+    RunDirectory,
+    RunTiming,
+    write_json_atomically,
+)
 from analyzers.swimlane import write_swimlane
 from analyzers.table.processes import merged_pids
 from analyzers.table.spans import Clock, Lane, Source, SpanTableBuilder
@@ -189,13 +197,13 @@ def run_directory(path: Path, device_map: list[RankProcess], environment: dict[s
     for entry in device_map:
         write(run.rank_log(entry.rank), root(entry.pid, 1, 100))
     manifest = Manifest(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         tool_version="0",
         status="complete",
         profile={},
         argv=[],
         versions={},
-        host={},
+        host=MachineFacts(),
         git={},
         device_map=device_map,
         clocks={},
