@@ -24,6 +24,7 @@ from analyzers.ranks.skew import LATE_NS, measure_skew
 from analyzers.recording.filters import EVERYTHING, Filters, apply_filters
 from analyzers.recording.rank_map import map_ranks
 from analyzers.recording.recording import Recording, load_recording
+from analyzers.report.finding import UNSOUND
 from analyzers.report.model import (
     SCHEMA_VERSION,
     LifecycleFigures,
@@ -46,9 +47,6 @@ from analyzers.table.nesting import RowNesting
 from analyzers.table.spans import ABSENT, Clock, Kind, Mask, Source, SpanTable
 
 TRUNCATED_NAMES = "(names the runtime cut)"
-
-_UNSOUND = frozenset({"repaired_input", "rank_missing", "rank_conflict", "incomplete_rounds"})
-"""Findings that make a recording invalid under --strict, unless they are only information."""
 
 _CLOCK_NAMES: dict[int, Literal["host", "device", "file"]] = {
     Clock.HOST: "host",
@@ -185,7 +183,7 @@ def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict
     if strict and report.lifecycle.faults:
         return Verdict(4, f"{len(report.lifecycle.faults)} lifecycle faults (--strict)")
     unsound = [
-        finding for finding in report.findings if finding.code in _UNSOUND and finding.severity != "info"
+        finding for finding in report.findings if finding.code in UNSOUND and finding.severity != "info"
     ]
     if strict and unsound:
         return Verdict(4, f"{unsound[0].title} (--strict)")
