@@ -38,7 +38,7 @@ from analyzers.statistics.summary import Summary, exact_sum, summarize
 from analyzers.steps.blocking import blocking_runs, durations_of
 from analyzers.steps.bubbles import decode_callables, measure_step_time
 from analyzers.steps.lifecycle import Lifecycle, check_lifecycles
-from analyzers.steps.pipeline import PipelineResult, check_preparation, measure_pipeline
+from analyzers.steps.pipeline import PipelineResult, measure_pipeline
 from analyzers.steps.steps import Steps
 from analyzers.steps.thread_load import measure_lanes
 from analyzers.table.callables import SUBMIT, WAIT, DispatchNames, is_prefill
@@ -103,8 +103,6 @@ def analyze_recording(recording: Recording, options: AnalysisOptions | None = No
     spans = recording.spans
     depth = recording.manifest.depth if recording.manifest is not None else None
     lifecycle = check_lifecycles(spans, recording.invalid, depth=depth)
-    if depth is not None:
-        lifecycle.faults += check_preparation(spans, depth)
     runs, without_root = rank_runs(spans, DispatchNames(spans))
     matching = match_rounds(runs, without_root)
     without_record = lost_runs(matching, _completed(recording, lifecycle))

@@ -20,7 +20,8 @@ from analyzers.rundir import MtpAccuracy
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
 from analyzers.steps.endpoints import SpanReference
-from analyzers.steps.lifecycle import CrossProcessPair, Edge, Fault
+from analyzers.steps.faults import Fault
+from analyzers.steps.lifecycle import CrossProcessPair, Edge
 from analyzers.steps.pipeline import Pipeline
 from analyzers.steps.thread_load import LaneFigures
 
