@@ -17,6 +17,7 @@ from analyzers.charts.step_windows import Timeline, draw_timelines
 from analyzers.clients.requests import step_gaps, tpot_parts
 from analyzers.ranks.rounds import RankRun, RoundMatching
 from analyzers.ranks.rounds import Round as RankRound
+from analyzers.ranks.runner_times import Edge, RunnerTimes
 from analyzers.readers.requests import RequestTiming
 from analyzers.statistics.summary import Summary, summarize
 from analyzers.steps.blocking import blocking_runs, durations_of
@@ -29,8 +30,6 @@ MAX_CALLABLES = 4
 MAX_POINTS = 256
 MAX_CELLS = 8192
 MAX_REQUESTS = 256
-
-Edge = Literal["start", "end"]
 
 
 class StepLatency(msgspec.Struct, frozen=True):
@@ -170,25 +169,19 @@ def _step_latency(
 
 
 def _lateness(name: str, rounds: Sequence[RankRound], edge: Edge, late_ns: int) -> LatenessGrid | None:
-    ranks = sorted({rank for item in rounds for rank in item.runs})
-    if len(ranks) < 2:
+    times = RunnerTimes.of(rounds)
+    if not len(times):
         return None
+    ranks = times.ranks
     rows = np.full((len(ranks), len(rounds)), np.nan)
-    for column, item in enumerate(rounds):
-        if not item.complete or any("runner_run" not in run.phases for run in item.runs.values()):
-            continue
-        runners = [run.phases["runner_run"] for _, run in sorted(item.runs.items())]
-        times = np.array([getattr(runner, f"{edge}_ns") for runner in runners], dtype=np.int64)
-        # Offsets from the first are small: their median is exact in a float, that of the times would not be.
-        offsets = (times - times.min()).astype(np.float64)
-        rows[:, column] = offsets - np.median(offsets)
+    rows[:, times.positions] = times.after_median(edge).T
     size = _per_point(len(rounds), max(1, min(MAX_POINTS, MAX_CELLS // len(ranks))))
     first = range(0, len(rounds), size)
     return LatenessGrid(
         callable=name,
         edge=edge,
         late_ns=late_ns,
-        ranks=ranks,
+        ranks=list(ranks),
         rounds=len(rounds),
         rounds_per_column=size,
         first_round=list(first),

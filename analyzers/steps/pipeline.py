@@ -139,7 +139,7 @@ def measure_pipeline(
     `full_batch` is the time in which every request of the batch was decoding; None when no records tell.
     """
     steps = lifecycle.of(callable_name)
-    rounds = [item for item in matching.rounds if item.callable == callable_name]
+    rounds = matching.of(callable_name)
     before, following = lifecycle.neighbours(callable_name)
     in_flight = _overlap(following.start_ns < before.end_ns)
     returned = _overlap(following.submit_end_ns < before.end_ns)
