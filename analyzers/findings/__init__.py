@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from analyzers.findings.clients import clients
-from analyzers.findings.context import Measured
 from analyzers.findings.exchanges import slow_ranks
 from analyzers.findings.healthy import healthy
 from analyzers.findings.pipeline import pipelines
 from analyzers.findings.ranks import ranks
 from analyzers.findings.recording import recording
 from analyzers.findings.trend import acceptance_fell
-from analyzers.report.model import Finding, FindingCode, Severity
+from analyzers.measurement import Measured
+from analyzers.report.model import Finding, FindingCode, Report, Severity
 
-__all__ = ["Measured", "find"]
+__all__ = ["find"]
 
 _SEVERITY_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 
@@ -49,17 +49,17 @@ _MOST_TELLING: tuple[FindingCode, ...] = (
 """Within a severity: what was measured before how it was recorded. Codes that are not here come last."""
 
 
-def find(measured: Measured) -> list[Finding]:
-    """All findings of a measured recording: the most severe first, and of those the most telling: the headline."""
+def find(measured: Measured, report: Report) -> list[Finding]:
+    """All findings of a recording and its figures: the most severe first, and of those the most telling: the headline."""
     findings = [
-        *recording(measured),
-        *pipelines(measured),
-        *ranks(measured),
+        *recording(measured, report),
+        *pipelines(measured, report),
+        *ranks(measured, report),
         *slow_ranks(measured),
-        *clients(measured),
+        *clients(measured, report),
         *acceptance_fell(measured),
     ]
-    findings += healthy(measured, findings)
+    findings += healthy(measured, report, findings)
     order = {code: index for index, code in enumerate(_MOST_TELLING)}
     return sorted(
         findings,

@@ -14,7 +14,7 @@ from statistics import median
 
 import numpy as np
 
-from analyzers.findings.context import Measured
+from analyzers.measurement import Measured
 from analyzers.report.model import Finding
 from analyzers.statistics.robust import lowest_outlier
 from analyzers.statistics.summary import uniform_test

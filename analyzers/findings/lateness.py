@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from analyzers.findings.context import Measured
 from analyzers.findings.host import shared_cores
 from analyzers.findings.work import Work
+from analyzers.measurement import Measured
 from analyzers.ranks.rounds import Round
 from analyzers.ranks.runner_times import RunnerTimes
 from analyzers.ranks.skew import Lateness, RankSkew

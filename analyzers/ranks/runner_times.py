@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from analyzers.table.grouping import Rows
 from analyzers.table.spans import Int64s
 
 Edge = Literal["start", "end"]
+EDGES: tuple[Edge, ...] = get_args(Edge)
 Floats = npt.NDArray[np.float64]
 
 

@@ -105,6 +105,10 @@ class RankSkew(msgspec.Struct, frozen=True):
     clocks: str = ""
     """What the ranks' clocks take from the figures across ranks: `withheld: ...`, `uncalibrated: ...`; "" is nothing."""
 
+    def at(self, edge: Edge) -> Summary:
+        """The runner-start or the runner-end skew."""
+        return self.runner_start_skew if edge == "start" else self.runner_end_skew
+
 
 def measure_skew(
     matching: RoundMatching, *, late_ns: int = LATE_NS, steady_dispatches: Collection[int] | None = None
