@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from analyzers.findings.clients import clients
-from analyzers.findings.context import Measured
 from analyzers.findings.exchanges import slow_ranks
 from analyzers.findings.healthy import healthy
 from analyzers.findings.pipeline import pipelines
 from analyzers.findings.ranks import ranks
 from analyzers.findings.recording import recording
 from analyzers.findings.trend import acceptance_fell
+from analyzers.measurement import Measured
 from analyzers.report.finding import Finding, in_order
+from analyzers.report.model import Report
 
-__all__ = ["Measured", "find"]
+__all__ = ["find"]
 
 
-def find(measured: Measured) -> list[Finding]:
-    """All findings of a measured recording: the most severe first, and of those the most telling: the headline."""
+def find(measured: Measured, report: Report) -> list[Finding]:
+    """All findings of a recording and its figures: the most severe first, and of those the most telling: the headline."""
     findings = [
-        *recording(measured),
-        *pipelines(measured),
-        *ranks(measured),
+        *recording(measured, report),
+        *pipelines(measured, report),
+        *ranks(measured, report),
         *slow_ranks(measured),
-        *clients(measured),
+        *clients(measured, report),
         *acceptance_fell(measured),
     ]
-    findings += healthy(measured, findings)
+    findings += healthy(measured, report, findings)
     return in_order(findings)

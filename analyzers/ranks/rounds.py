@@ -75,6 +75,10 @@ class RoundMatching:
     without_root: int
     """Runs of which phases were found but not the root."""
 
+    def of(self, callable_name: str) -> list[Round]:
+        """The rounds of one callable, in time order."""
+        return [item for item in self.rounds if item.callable == callable_name]
+
 
 def rank_runs(spans: SpanTable, names: DispatchNames) -> tuple[list[RankRun], int]:
     """Every run with a root and a rank, and how many runs lost theirs.

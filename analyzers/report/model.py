@@ -22,7 +22,8 @@ from analyzers.report.finding import Severity as Severity
 from analyzers.rundir import MtpAccuracy
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
-from analyzers.steps.lifecycle import CrossProcessPair, Edge, Fault
+from analyzers.steps.faults import Fault
+from analyzers.steps.lifecycle import CrossProcessPair, Edge
 from analyzers.steps.pipeline import Pipeline
 from analyzers.steps.thread_load import LaneFigures
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from analyzers.analysis import TRUNCATED_NAMES, analyze, judge
+from analyzers.analysis import analyze, judge
 from analyzers.readers.strace import read_strace
+from analyzers.report.build import TRUNCATED_NAMES
 
 DATA = Path(__file__).parent / "data"
 
