@@ -14,7 +14,7 @@ from analyzers.analysis import analyze, judge
 from analyzers.errors import UnusableInputError
 from analyzers.gate.comparability import machine_name, run_config
 from analyzers.gate.metrics import run_values
-from analyzers.recording.run_directory import read_manifest
+from analyzers.readers.manifest import read_manifest
 from analyzers.rundir import Manifest, RunDirectory
 
 UNKNOWN = "unknown"

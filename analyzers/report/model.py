@@ -13,7 +13,7 @@ from analyzers.ranks.rank_starts import StartSkew
 from analyzers.ranks.rounds import LostRun
 from analyzers.ranks.skew import RankSkew
 from analyzers.readers.load_report import LoadReport
-from analyzers.readers.small_files import Observation
+from analyzers.readers.observations.observation import Observation
 from analyzers.recording.clocks import ClockAlignment
 from analyzers.recording.rank_map import NamedBy, RankDevice
 from analyzers.report.finding import Finding as Finding
