@@ -27,7 +27,7 @@ from dsv4bench.profile import (
 
 REPOSITORY = Path(__file__).parents[2]
 README = REPOSITORY / "README.md"
-DOCUMENTS = [README, REPOSITORY / "CHANGELOG.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
 
 
 def commands(document: Path) -> Iterator[str]:
@@ -82,9 +82,12 @@ def test_the_readme_shows_every_command() -> None:
     assert shown == set(leaf_commands(typer.main.get_command(app)))
 
 
-def test_the_make_targets_exist() -> None:
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", ".pre-commit-config.yaml"])
+def test_the_make_targets_exist(name: str) -> None:
     makefile = (REPOSITORY / "Makefile").read_text()
-    for target in re.findall(r"^make (\w+)", README.read_text(), re.MULTILINE):
+    targets = re.findall(r"^(?: +entry: )?make (\w+)", (REPOSITORY / name).read_text(), re.MULTILINE)
+    assert targets
+    for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
