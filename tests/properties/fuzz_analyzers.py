@@ -1,6 +1,6 @@
 """Fuzz every reader of the analyzers with damaged inputs, as many as asked for.
 
-    .venv/bin/python tests/properties/fuzz_analyzers.py --count 100000 --seed 1
+    .venv/bin/python -m tests.properties.fuzz_analyzers --count 100000 --seed 1
 
 Inputs are the cases, pieces of the captures, and a recorded run: its files one by one, and the whole directory with
 one of its files damaged. Each is read in process; every tenth is analysed and rendered as well, and every tenth is
@@ -31,10 +31,6 @@ from random import Random
 from types import FrameType
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from mutations import mutate
-
 from analyzers.analysis import analyze_recording, judge
 from analyzers.errors import AnalyzerError
 from analyzers.gate.check import check_runs
@@ -45,6 +41,7 @@ from analyzers.gate.render.markdown import render_markdown
 from analyzers.readers import content, event_stream, files
 from analyzers.recording.recording import Recording, load_recording
 from analyzers.report.json import render_json
+from tests.properties.mutations import mutate
 
 CASES = Path(__file__).parents[1] / "cases" / "data"
 RUN = Path(__file__).parent / "data" / "smoke-run"
@@ -163,9 +160,9 @@ def check(path: Path, damaged: bytes, *, whole: bool, in_pieces: bool) -> str:
         with pieces_of(7):
             assert summary(load_recording([path])) == summary(recording)
     if whole:
-        report = analyze_recording(recording)
-        assert judge(report, strict=True).exit_code in (0, 1, 3, 4)
-        render_json(report).encode()
+        analysed = analyze_recording(recording)
+        assert judge(analysed, strict=True).exit_code in (0, 1, 3, 4)
+        render_json(analysed).encode()
         return "analysed"
     return "read"
 

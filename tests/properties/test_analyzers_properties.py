@@ -6,6 +6,8 @@ import io
 import json
 from decimal import Decimal
 from pathlib import Path
+from random import Random
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -66,7 +68,9 @@ def comparable(lifecycle: Lifecycle) -> tuple[object, ...]:
 
 @relaxed
 @given(steps, st.sets(st.integers(0, 23), max_size=4), st.randoms(use_true_random=False))
-def test_pairing_by_ids_does_not_depend_on_the_order_of_events(shape, omitted, random) -> None:
+def test_pairing_by_ids_does_not_depend_on_the_order_of_events(
+    shape: Any, omitted: set[int], random: Random
+) -> None:
     events = events_of(shape, omitted)
     expected = comparable(lifecycle_of(events))
     random.shuffle(events)
@@ -75,7 +79,7 @@ def test_pairing_by_ids_does_not_depend_on_the_order_of_events(shape, omitted, r
 
 @relaxed
 @given(steps, st.sets(st.integers(0, 23), max_size=4))
-def test_every_end_is_a_step_a_fault_or_an_edge(shape, omitted) -> None:
+def test_every_end_is_a_step_a_fault_or_an_edge(shape: Any, omitted: set[int]) -> None:
     events = events_of(shape, omitted)
     lifecycle = lifecycle_of(events)
     in_faults = sum(
@@ -111,7 +115,7 @@ def records(draw: st.DrawFn) -> tuple[str, tuple[object, ...]]:
     ),
     st.data(),
 )
-def test_strace_round_trip_under_gluing_and_tearing(entries, data) -> None:
+def test_strace_round_trip_under_gluing_and_tearing(entries: Any, data: st.DataObject) -> None:
     text, kept, torn = "", [], 0
     for (record, expected), separator, tear in entries:
         if tear:
@@ -164,7 +168,7 @@ def test_times_are_read_exactly_in_every_notation(time_ns: int, notation: str) -
         max_size=6,
     )
 )
-def test_peak_rate_is_never_below_the_mean(requests) -> None:
+def test_peak_rate_is_never_below_the_mean(requests: Any) -> None:
     timings = []
     for number, (send, gaps) in enumerate(requests):
         at, chunks = send, []

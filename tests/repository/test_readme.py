@@ -5,11 +5,12 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from analyzers import errors as analyzer_errors
 from analyzers.rundir import RunDirectory
@@ -43,7 +44,7 @@ def commands(document: Path) -> Iterator[str]:
 ALL_COMMANDS = sorted({command for document in DOCUMENTS for command in commands(document)})
 
 
-def command_of(words: list[str]) -> tuple[list[str], TyperCommand | TyperGroup, list[str]]:
+def command_of(words: list[str]) -> tuple[list[str], Any, list[str]]:
     """The names of the (sub)command that `words` call, the command, and its arguments."""
     command = typer.main.get_command(app)
     names: list[str] = []
@@ -55,7 +56,7 @@ def command_of(words: list[str]) -> tuple[list[str], TyperCommand | TyperGroup, 
     return names, command, words[len(names) :]
 
 
-def leaf_commands(group: TyperCommand | TyperGroup, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def leaf_commands(group: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Every command that is no group of others, by its names."""
     if not isinstance(group, TyperGroup):
         yield names
@@ -136,7 +137,7 @@ def test_the_table_of_profile_keys_has_every_key_with_its_default() -> None:
         r"^\| `(\w+\.\w+)` \| .* \| (.+) \|$", (REPOSITORY / "docs" / "formats.md").read_text(), re.MULTILINE
     )
     expected = {}
-    sections = {
+    sections: dict[str, type[msgspec.Struct]] = {
         "model": ModelSection,
         "engine": EngineSection,
         "load": LoadSection,

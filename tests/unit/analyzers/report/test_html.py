@@ -130,20 +130,20 @@ class Document(HTMLParser):
         self.feed(page)
         self.close()
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
         assert len(attrs) == len(dict(attrs))
 
-    def handle_data(self, data):
+    def handle_data(self, data: str) -> None:
         self.texts.append(data)
 
-    def handle_comment(self, data):
+    def handle_comment(self, data: str) -> None:
         self.others.append(data)
 
-    def handle_pi(self, data):
+    def handle_pi(self, data: str) -> None:
         self.others.append(data)
 
-    def unknown_decl(self, data):
+    def unknown_decl(self, data: str) -> None:
         self.others.append(data)
 
     @property

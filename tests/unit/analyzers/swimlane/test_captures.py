@@ -52,8 +52,8 @@ def tables_of(path: Path) -> sqlite3.Connection:
             track = packet.track_descriptor
             kinds = ["track", "counter_track"] if track.HasField("counter") else ["track"]
             for kind in kinds:
-                row = (track.uuid, track.parent_uuid, track.name)
-                database.execute(f"INSERT INTO {kind} VALUES (?, ?, ?)", row)
+                described = (track.uuid, track.parent_uuid, track.name)
+                database.execute(f"INSERT INTO {kind} VALUES (?, ?, ?)", described)
             continue
         event, at_ns = packet.track_event, packet.timestamp
         stack = stacks.setdefault(event.track_uuid, [])

@@ -1,6 +1,8 @@
 """What a manifest says of its machine, and what is warned of when the machine moved between runs."""
 
 import stat
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,7 +134,9 @@ def test_time_passes_between_two_states() -> None:
         ),
     ],
 )
-def test_devices_are_named_by_their_own_tool(tmp_path, monkeypatch, tool, output, expected) -> None:
+def test_devices_are_named_by_their_own_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, output: str, expected: Any
+) -> None:
     script = tmp_path / tool
     script.write_text(f"#!/bin/sh\ncat <<'END'\n{output}END\n")
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
@@ -140,6 +144,6 @@ def test_devices_are_named_by_their_own_tool(tmp_path, monkeypatch, tool, output
     assert environment._device() == expected
 
 
-def test_without_a_tool_there_is_no_device(tmp_path, monkeypatch) -> None:
+def test_without_a_tool_there_is_no_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert environment._device() == ("none", "none")
