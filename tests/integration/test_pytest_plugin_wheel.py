@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.builders.places import REPOSITORY
+
 STAND_IN = REPOSITORY / "tests" / "builders" / "stand_in_run.py"
 
 PROJECT = '''

@@ -17,9 +17,10 @@ from urllib.parse import urlsplit
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
+from tests.builders.places import TRACES
 from tests.integration.command import command
 
-CAPTURE = Path(__file__).parents[1] / "cases" / "data" / "traces" / "simpler-l3_pipe_n2_depth2.log"
+CAPTURE = TRACES / "simpler-l3_pipe_n2_depth2.log"
 
 
 @contextmanager

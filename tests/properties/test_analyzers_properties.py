@@ -28,8 +28,7 @@ from analyzers.report.tables import report_tables
 from analyzers.report.terminal import render_terminal
 from analyzers.statistics.summary import uniform_test
 from analyzers.steps.lifecycle import Lifecycle, check_lifecycles
-
-DATA = Path(__file__).parents[1] / "cases" / "data"
+from tests.builders.places import CASES, TRACES
 
 # A busy machine is no reason to fail.
 relaxed = settings(deadline=None)
@@ -204,16 +203,16 @@ def test_p_values_do_not_depend_on_which_rank_is_which(counts: list[int]) -> Non
 
 
 SEEDS = [
-    DATA / "39-out-of-order-completion" / "trace.json",
-    DATA / "30-begin-end-stack" / "trace.json",
-    DATA / "33-async-same-id-overlap" / "trace.json",
-    DATA / "16-ts-as-string" / "trace.json",
-    DATA / "13-gzip-truncated" / "trace.json.gz",
-    DATA / "61-tpot-multi-token-chunks" / "requests.jsonl",
-    DATA / "63-tpot-mean-of-means" / "requests.jsonl",
-    DATA / "57-jsonl-two-objects-one-line" / "events.jsonl",
-    DATA / "54-strace-two-records-one-line" / "run.log",
-    DATA / "traces" / "simpler-l3_multi_chip_dispatch.log",
+    CASES / "39-out-of-order-completion" / "trace.json",
+    CASES / "30-begin-end-stack" / "trace.json",
+    CASES / "33-async-same-id-overlap" / "trace.json",
+    CASES / "16-ts-as-string" / "trace.json",
+    CASES / "13-gzip-truncated" / "trace.json.gz",
+    CASES / "61-tpot-multi-token-chunks" / "requests.jsonl",
+    CASES / "63-tpot-mean-of-means" / "requests.jsonl",
+    CASES / "57-jsonl-two-objects-one-line" / "events.jsonl",
+    CASES / "54-strace-two-records-one-line" / "run.log",
+    TRACES / "simpler-l3_multi_chip_dispatch.log",
 ]
 OWN_REQUEST = (
     b'{"request_id":"r","rank":0,"prompt_token_ids":[1],"output_token_ids":[5,6,7],"send_ns":10,'

@@ -25,8 +25,8 @@ from dsv4bench.profile import (
     TraceSection,
     load_profile,
 )
+from tests.builders.places import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[2]
 README = REPOSITORY / "README.md"
 DOCUMENTS = [README, REPOSITORY / "CHANGELOG.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 

@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
+from tests.builders.places import BUILDERS, REPOSITORY
+
 pytest_plugins = ["pytester"]
 
-STAND_IN = Path(__file__).parents[2] / "builders" / "stand_in_run.py"
+STAND_IN = BUILDERS / "stand_in_run.py"
 STEADY = [10.0, 10.1, 9.9, 10.2, 9.8]
 
 MARKED = """
@@ -23,7 +24,7 @@ def test_decode(dsv4_run):
 @pytest.fixture
 def sample(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
     """Run pytest in a project of its own, where runs take the given times in ms per token, in turn."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
 
     def run(tests: str, times: list[float | str], *arguments: str) -> pytest.RunResult:
         counter = pytester.path / "counter"

@@ -14,8 +14,9 @@ from analyzers.analysis import analyze
 from analyzers.charts.series import MAX_CELLS, MAX_POINTS, MAX_REQUESTS
 from analyzers.charts.step_windows import STEPS_SHOWN
 from analyzers.report.model import Report
+from tests.builders.places import TRACES
 
-CAPTURE = Path(__file__).parents[3] / "cases" / "data" / "traces" / "simpler-l3_n4_slow_rank2.log"
+CAPTURE = TRACES / "simpler-l3_n4_slow_rank2.log"
 DECODE = "deepseek_v4_decode"
 
 

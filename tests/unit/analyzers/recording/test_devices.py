@@ -20,8 +20,7 @@ from analyzers.rundir import Manifest, RankProcess, RunDirectory, RunTiming, wri
 from analyzers.swimlane import write_swimlane
 from analyzers.table.processes import merged_pids
 from analyzers.table.spans import Clock, Lane, Source, SpanTableBuilder
-
-CASES = Path(__file__).parents[3] / "cases" / "data"
+from tests.builders.places import CASES
 
 
 def ready(pid: int, device: int) -> str:

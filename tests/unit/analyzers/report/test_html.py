@@ -22,10 +22,10 @@ from analyzers.report.model import Finding, Report
 from analyzers.report.tables import report_tables
 from analyzers.rundir import RunDirectory
 from dsv4bench.run.reporting import report_run
+from tests.builders.places import TRACES
 
-DATA = Path(__file__).parents[3] / "cases" / "data"
-CAPTURES = sorted((DATA / "traces").glob("*.log"))
-CAPTURE = DATA / "traces" / "simpler-l3_n4_slow_rank2.log"
+CAPTURES = sorted(TRACES.glob("*.log"))
+CAPTURE = TRACES / "simpler-l3_n4_slow_rank2.log"
 
 ELEMENTS = frozenset(
     [

@@ -18,13 +18,12 @@ from analyzers.report.model import Report
 from analyzers.report.tables import report_tables, validation_tables
 from analyzers.report.terminal import render_terminal
 from analyzers.rundir import RequestRecord
-
-DATA = Path(__file__).parents[3] / "cases" / "data"
+from tests.builders.places import CASES, TRACES
 
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return analyze([DATA / "traces" / "simpler-l3_n4_slow_rank2.log"])
+    return analyze([TRACES / "simpler-l3_n4_slow_rank2.log"])
 
 
 def drawn(report: Report, width: int) -> str:
@@ -63,7 +62,7 @@ def test_what_belongs_to_a_finding_is_set_in_however_it_wraps(report: Report) ->
 
 
 def test_every_step_latency_names_its_source() -> None:
-    report = analyze([DATA / "39-out-of-order-completion" / "trace.json"])
+    report = analyze([CASES / "39-out-of-order-completion" / "trace.json"])
     [table] = [table for table in report_tables(report) if table.title.startswith("Step latency")]
     labels = [row[0] for row in table.rows if not row[0].startswith("  ")]
     assert labels
@@ -86,7 +85,7 @@ def test_json_holds_every_figure_in_ns(report: Report) -> None:
 
 
 def test_a_validation_shows_completeness_and_lifecycles_only() -> None:
-    report = analyze([DATA / "42-wait-nested-in-submit-zero-gap" / "trace.json"])
+    report = analyze([CASES / "42-wait-nested-in-submit-zero-gap" / "trace.json"])
     assert [table.title for table in validation_tables(report)] == [
         "Inputs",
         "Lifecycles",
@@ -107,7 +106,7 @@ def test_names_of_foreign_files_are_neither_markup_nor_escapes(tmp_path: Path) -
 
 
 def test_figures_that_cannot_be_had_are_unavailable_not_zero() -> None:
-    report = analyze([DATA / "traces" / "simpler-l2_pipe_depth2.log"])
+    report = analyze([TRACES / "simpler-l2_pipe_depth2.log"])
     [table] = [table for table in report_tables(report) if table.title.startswith("Ranks")]
     row = next(row for row in table.rows if row[0] == "runner-start skew")
     assert row[:3] == ["runner-start skew", "0", "unavailable"]
