@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analyzers.machine import MachineFacts
 from analyzers.measurement import measure
 from analyzers.readers.requests import RequestTiming
 from analyzers.recording.clocks import ONE_HOST_CLOCK, ClockAlignment
 from analyzers.recording.rank_naming import RankAssignment
 from analyzers.recording.recording import Recording
-from analyzers.rundir import Manifest, RunTiming
+from analyzers.rundir import SCHEMA_VERSION, Manifest, RunTiming
 from analyzers.swimlane import Timeline, timeline_of
 from analyzers.table.spans import SpanTable, empty_table
 
@@ -42,13 +43,13 @@ def recording_of(
 def manifest_of(depth: int) -> Manifest:
     """The manifest of a complete run that declares `depth` dispatches in flight."""
     return Manifest(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         tool_version="0",
         status="complete",
         profile={"name": "test", "engine": {"depth": depth}},
         argv=[],
         versions={},
-        host={},
+        host=MachineFacts(),
         git={},
         device_map=[],
         clocks={},

@@ -25,7 +25,9 @@ def read(text: str) -> StraceLog:
 
 
 def summary(log: StraceLog) -> tuple[list[int], int, int, dict[str, tuple[int, int]]]:
-    issues = {issue.kind: (issue.count, issue.lost) for issue in log.report.issues}
+    issues: dict[str, tuple[int, int]] = {
+        issue.kind: (issue.count, issue.lost) for issue in log.report.issues
+    }
     return log.spans.pid.tolist(), log.report.records, log.report.parsed, issues
 
 

@@ -23,12 +23,11 @@ from analyzers.report.tables import report_tables
 from analyzers.statistics.summary import summarize
 from analyzers.swimlane import timeline_of, write_timeline
 from analyzers.table.spans import Lane
-
-DATA = Path(__file__).parent / "data"
+from tests.builders.places import CASES
 
 
 def path_of(case: str, name: str = "trace.json") -> Path:
-    return DATA / case / name
+    return CASES / case / name
 
 
 def read(case: str, name: str = "trace.json") -> ChromeTrace:

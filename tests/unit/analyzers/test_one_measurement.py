@@ -246,7 +246,8 @@ def apart(*skews_ns: int) -> SpanTable:
     for number, skew_ns in enumerate(skews_ns, 1):
         for rank in (0, 1):
             at, end = 10_000 * number, 10_000 * number + 5_000 + rank * skew_ns
-            lane, ids = Lane(LOG, 10 + rank, 1), {"rank": rank, "invocation": number}
+            lane = Lane(LOG, 10 + rank, 1)
+            ids: dict[str, Any] = {"rank": rank, "invocation": number}
             table.append("chip.run.runner_run", at, end - at, lane, clock=Clock.HOST, **ids)
             table.append("chip.run", at, end - at, lane, clock=Clock.HOST, dispatch_id=number, **ids)
     return table.build()

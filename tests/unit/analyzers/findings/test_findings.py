@@ -161,7 +161,7 @@ def test_a_collapsed_pipeline_names_the_wait_that_serialises_it(words: str, reco
             if span is not None
         }
         submitted = times["submit"][1]
-        recorded.step(step, **times, wait=(max(submitted, at(step) + 20 * MS), at(step + 1)))  # type: ignore[arg-type]
+        recorded.step(step, **times, wait=(max(submitted, at(step) + 20 * MS), at(step + 1)))
     report = recorded.report()
     assert found(report, "pipeline") == []
     [finding] = found(report, "pipeline_collapsed")
@@ -543,10 +543,10 @@ def test_ranks_that_share_cores_are_late_now_and_then_and_nobody_is_warned(
             late = (0, 8, 16, 24)[(step + rank) % 4] * MS
             recorded.run(rank, step, at(step), (at(step) + MS, at(step) + 40 * MS + late))
     findings = recorded.report().findings
-    late = [finding for finding in findings if finding.code in ("no_persistent_straggler", "late_ranks")]
-    assert len(late) == 2
-    assert {finding.severity for finding in late} == ({"info"} if shared else {"warning", "info"})
-    assert all(finding.evidence.endswith(shared) for finding in late)
+    told = [finding for finding in findings if finding.code in ("no_persistent_straggler", "late_ranks")]
+    assert len(told) == 2
+    assert {finding.severity for finding in told} == ({"info"} if shared else {"warning", "info"})
+    assert all(finding.evidence.endswith(shared) for finding in told)
 
 
 def test_ranks_that_are_slow_in_turn_are_warned_of_on_shared_cores_too(recorded: Recorded) -> None:

@@ -29,8 +29,7 @@ from analyzers.rundir import (
 from analyzers.swimlane import timeline_of, write_timeline
 from analyzers.table.processes import merged_pids
 from analyzers.table.spans import Clock, Lane, Source, SpanTableBuilder
-
-CASES = Path(__file__).parents[3] / "cases" / "data"
+from tests.builders.places import CASES
 
 
 def ready(pid: int, device: int) -> str:

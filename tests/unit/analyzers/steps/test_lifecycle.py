@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from analyzers.analysis import analyze
 from analyzers.ranks.rounds import match_rounds
@@ -14,7 +15,7 @@ from analyzers.table.spans import ABSENT, Clock, Lane, Source, SpanTable, SpanTa
 SUBMIT, WAIT = "decode.worker_submit", "decode.worker_wait"
 
 # name, start, end, tid, then ids
-Span = tuple[str, int, int, int, dict[str, int]]
+Span = tuple[str, int, int, int, dict[str, Any]]
 
 
 def table(spans: list[Span], pid: int = 1) -> SpanTable:

@@ -1,4 +1,5 @@
 import itertools
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ def slices(*intervals: tuple[int, int]) -> list[Slice]:
     return [Slice(f"{start}-{end}", "", start, end, {}) for start, end in intervals]
 
 
-def names(lanes: list[list[Slice]]) -> list[list[str]]:
+def names(lanes: Sequence[Sequence[Slice]]) -> list[list[str]]:
     return [[item.name for item in lane] for lane in lanes]
 
 

@@ -15,7 +15,7 @@ from analyzers.readers.strace import read_strace
 from analyzers.recording.rank_naming import assign_ranks, rank_column
 from analyzers.swimlane import Timeline, write_timeline
 from analyzers.swimlane.model import Track
-from analyzers.table.spans import Clock, Kind, Lane, Source, SpanTable, SpanTableBuilder, concatenate
+from analyzers.table.spans import ABSENT, Clock, Kind, Lane, Source, SpanTable, SpanTableBuilder, concatenate
 from dsv4bench.cli.swimlane import swimlane
 from tests.builders.recordings import timeline_from
 
@@ -221,15 +221,15 @@ def test_spans_of_other_producers_have_lanes_of_their_own() -> None:
 
 def test_spans_inside_a_step_know_it_without_carrying_it() -> None:
     table = SpanTableBuilder(Source.SERVING)
-    for name, start_ns, end_ns, ids in [
-        ("WorkerProcess.reclaim_decode", 0, 100, {"step_id": 4}),
-        ("decode.worker_wait", 10, 90, {}),
-        ("WorkerProcess.other", 110, 120, {}),
+    for name, start_ns, end_ns, step_id in [
+        ("WorkerProcess.reclaim_decode", 0, 100, 4),
+        ("decode.worker_wait", 10, 90, ABSENT),
+        ("WorkerProcess.other", 110, 120, ABSENT),
     ]:
         lane = Lane(TRACE, ENGINE, 4)
-        table.append(name, start_ns, end_ns - start_ns, lane, clock=Clock.HOST, **ids)
-    (lane,) = timeline_from(table.build()).tracks()
-    assert [item.args.get("step_id") for item in lane.slices] == [4, 4, None]
+        table.append(name, start_ns, end_ns - start_ns, lane, clock=Clock.HOST, step_id=step_id)
+    (track,) = timeline_from(table.build()).tracks()
+    assert [item.args.get("step_id") for item in track.slices] == [4, 4, None]
 
 
 def test_every_span_of_a_run_knows_its_dispatch_and_step(timeline: Timeline) -> None:

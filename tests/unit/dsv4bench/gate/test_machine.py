@@ -1,6 +1,8 @@
 """What a manifest says of its machine, and what is warned of when the machine moved between runs."""
 
 import stat
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -33,7 +35,7 @@ def test_the_fingerprint_names_the_machine_and_not_the_host_or_the_candidate() -
         ((1.5, None), "cpu_limit=1.5"),
     ],
 )
-def test_a_limit_that_nobody_knows_is_told_from_none(limits, text) -> None:
+def test_a_limit_that_nobody_knows_is_told_from_none(limits: tuple[Any, Any], text: str) -> None:
     assert fingerprint(MachineFacts(cpu_limit_cores=limits[0], memory_limit_bytes=limits[1]), {}) == text
 
 
@@ -147,7 +149,9 @@ def test_time_passes_between_two_states() -> None:
         ),
     ],
 )
-def test_devices_are_named_by_their_own_tool(tmp_path, monkeypatch, tool, output, expected) -> None:
+def test_devices_are_named_by_their_own_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, output: str, expected: Any
+) -> None:
     script = tmp_path / tool
     script.write_text(f"#!/bin/sh\ncat <<'END'\n{output}END\n")
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
@@ -155,6 +159,6 @@ def test_devices_are_named_by_their_own_tool(tmp_path, monkeypatch, tool, output
     assert environment._device() == expected
 
 
-def test_without_a_tool_there_is_no_device(tmp_path, monkeypatch) -> None:
+def test_without_a_tool_there_is_no_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert environment._device() == ("none", "none")

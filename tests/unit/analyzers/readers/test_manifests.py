@@ -10,8 +10,8 @@ import pytest
 from analyzers.gate.comparability import machine_name
 from analyzers.gate.machine import Conditions, conditions_of
 from analyzers.machine import MachineFacts, MachineState
+from analyzers.readers.manifest import DamagedManifestError, read_manifest
 from analyzers.readers.manifest_versions import decode_manifest
-from analyzers.recording.run_directory import DamagedManifestError, read_manifest
 from analyzers.rundir import SCHEMA_VERSION, Manifest, RankProcess, RunTiming
 
 TEXTS = {
