@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import importlib
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,12 +20,12 @@ import numpy as np
 
 from analyzers.errors import UnusableInputError
 from analyzers.readers.strace import family
-from analyzers.report.markdown import render_table
-from analyzers.report.terminal import print_table
 from analyzers.table.processes import merged_pids
 from analyzers.table.spans import ABSENT, ID_COLUMNS, Clock, Kind, Source, SpanTable
+from analyzers.text.markdown import render_table
 from analyzers.text.output import drawn, write_output, writing
-from analyzers.text.tables import Table
+from analyzers.text.tables import CellKind, Column, Table
+from analyzers.text.terminal import print_table
 
 TABLE_NAME = "spans"
 
@@ -120,8 +122,18 @@ def _rendered(result: QueryResult, output: QueryFormat) -> str:
 
 
 def _table(result: QueryResult) -> Table:
-    rows = [["" if value is None else str(value) for value in row] for row in result.rows]
-    return Table("Query", result.columns, rows, [f"{len(rows)} rows"])
+    columns = [
+        Column(name, _kind([row[index] for row in result.rows]), str, absent="")
+        for index, name in enumerate(result.columns)
+    ]
+    return Table("Query", columns, result.rows, [f"{len(result.rows)} rows"])
+
+
+def _kind(values: Sequence[Any]) -> CellKind:
+    """Numbers, where no value that is there is anything else."""
+    known = [value for value in values if value is not None]
+    numbers = all(isinstance(value, int | float | Decimal) and not isinstance(value, bool) for value in known)
+    return CellKind.NUMBER if known and numbers else CellKind.TEXT
 
 
 def _arrow_table(spans: SpanTable, extra: str, option: str) -> Any:

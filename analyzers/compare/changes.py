@@ -13,6 +13,7 @@ from analyzers.statistics.rank_tests import (
     smallest_p_value,
 )
 from analyzers.statistics.summary import percentile
+from analyzers.text.figures import percent
 
 ALIKE = 0.01
 """Changes below this share are called none in words; the figures stand beside them."""
@@ -70,5 +71,5 @@ def smallest_two_sided_p(a_runs: int, b_runs: int) -> float:
 
 def in_percent(ratio: float) -> str:
     """A ratio as a change: `+10.0 %`."""
-    text = f"{100 * (ratio - 1):+.1f} %"
+    text = percent(ratio - 1, signed=True)
     return "+0.0 %" if text == "-0.0 %" else text

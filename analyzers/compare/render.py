@@ -11,9 +11,10 @@ from rich.text import Text
 
 from analyzers.compare.model import Comparison
 from analyzers.compare.tables import comparison_tables, headline, remarks, sides, warnings
-from analyzers.report.markdown import render_table
-from analyzers.report.terminal import print_table
+from analyzers.text.escapes import markdown_escaped, printable
+from analyzers.text.markdown import render_table
 from analyzers.text.output import drawn, write_output
+from analyzers.text.terminal import print_line, print_table
 
 Format = Literal["table", "md", "json"]
 
@@ -62,26 +63,14 @@ def render_terminal(comparison: Comparison, console: Console) -> None:
 def render_markdown(comparison: Comparison) -> str:
     """A heading, the sentences, the tables, the remarks: fit for a comment on a pull request."""
     lines = ["# Comparison", ""]
-    lines += [f"{_escaped(line)}  " for line in sides(comparison)]
-    lines += ["", *(f"- **{_escaped(line)}**" for line in headline(comparison))]
-    lines += [f"- **warning**: {_escaped(line)}" for line in warnings(comparison)]
-    lines += [*(f"- {_escaped(line)}" for line in comparison.certainty), ""]
+    lines += [f"{markdown_escaped(line)}  " for line in sides(comparison)]
+    lines += ["", *(f"- **{markdown_escaped(line)}**" for line in headline(comparison))]
+    lines += [f"- **warning**: {markdown_escaped(line)}" for line in warnings(comparison)]
+    lines += [*(f"- {markdown_escaped(line)}" for line in comparison.certainty), ""]
     lines += [render_table(table) for table in comparison_tables(comparison)]
-    lines += [f"- {_escaped(line)}" for line in remarks(comparison)]
+    lines += [f"- {markdown_escaped(line)}" for line in remarks(comparison)]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _print(line: str, console: Console, style: str) -> None:
-    """A sentence: wrapped for a terminal, one line for whoever searches the output of a pipe."""
-    console.print(Text(_printable(line), style=style), soft_wrap=not console.is_terminal)
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
-
-
-def _escaped(text: str) -> str:
-    printable = _printable(text)
-    for character in "\\|<*_`[":
-        printable = printable.replace(character, "\\" + character)
-    return printable
+    print_line(Text(printable(line), style=style), console)

@@ -1,22 +1,23 @@
-"""A comparison as tables of text, for the terminal and for Markdown."""
+"""A comparison as tables and sentences, for the terminal and for Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from analyzers.compare.model import (
     Change,
     Comparison,
     Distribution,
     MetricChange,
-    RankChange,
     RankComparison,
     Side,
     SpanChange,
     StepTimeChange,
 )
 from analyzers.gate.metrics import metric
-from analyzers.text.tables import UNAVAILABLE, Table, number
+from analyzers.text.figures import UNAVAILABLE, percent
+from analyzers.text.tables import Cell, CellKind, Column, Row, Table
 
 NONE = "-"
 _SPAN_ROWS = 12
@@ -79,18 +80,24 @@ def _sides(comparison: Comparison) -> Iterator[tuple[str, Side]]:
 def _differences(comparison: Comparison) -> Table:
     rows = [[item.key, item.base, item.head] for item in comparison.differences]
     notes = ["Compared all the same (--allow-different): a change may be the settings' alone."]
-    return Table("Settings that differ", ["setting", "A", "B"], rows, notes)
+    return Table("Settings that differ", [Column("setting"), Column("A"), Column("B")], rows, notes)
 
 
 def _metrics(comparison: Comparison) -> Table:
     tested = any(entry.p_value is not None for entry in comparison.metrics)
     rows = [_metric_row(entry, tested=tested) for entry in comparison.metrics]
-    columns = ["metric", "A", "B", "B / A"]
+    columns = [
+        Column("metric"),
+        Column("A", CellKind.NUMBER, _figure),
+        Column("B", CellKind.NUMBER, _figure),
+        _RATIO,
+    ]
     notes = []
     if any(entry.higher_is_better for entry in comparison.metrics):
         notes.append("+: higher is better; of the others, lower is.")
     if tested:
-        columns += ["95 % CI", "p", "B>A"]
+        share = Column("B>A", CellKind.SHARE, "{:.0%}".format, absent=NONE)
+        columns += [Column("95 % CI", CellKind.FIGURES), _P_VALUE, share]
         notes.append(
             "A, B: medians of the runs. B / A: Hodges-Lehmann. CI: its interval. p: Mann-Whitney, "
             "two-sided. B>A: share of the pairs of runs in which B is larger."
@@ -98,38 +105,33 @@ def _metrics(comparison: Comparison) -> Table:
     return Table("Metrics", columns, rows, notes)
 
 
-def _metric_row(entry: MetricChange, *, tested: bool) -> list[str]:
+def _metric_row(entry: MetricChange, *, tested: bool) -> Row:
     meaning = metric(entry.name)
     # tokens_per_step and acceptance_length say it in their names.
     unit = "" if entry.unit == "tokens" else entry.unit
     label = f"{meaning.name} {unit}".strip() + (" +" if entry.higher_is_better else "")
-    row = [label, _figure(entry.a_median), _figure(entry.b_median), _ratio(entry.ratio)]
+    row: list[Cell] = [label, entry.a_median, entry.b_median, entry.ratio]
     if not tested:
         return row
     interval = entry.interval
     bounded = interval is not None and interval.low is not None and interval.high is not None
     return [
         *row,
-        f"{interval.low:.3f}..{interval.high:.3f}" if interval is not None and bounded else UNAVAILABLE,
-        _p_value(entry.p_value),
-        NONE if entry.effect is None else f"{100 * entry.effect:.0f}%",
+        f"{interval.low:.3f}..{interval.high:.3f}" if interval is not None and bounded else None,
+        entry.p_value,
+        entry.effect,
     ]
 
 
 def _step_time(change: StepTimeChange) -> Table:
     tested = change.wall.p_value is not None
-    rows = [
-        [
-            entry.phase,
-            *_change_cells(entry.time),
-            _share(entry.time, change.wall),
-            *_p_cell(entry.time, tested),
-        ]
+    rows: list[Row] = [
+        [entry.phase, *_change_cells(entry.time), _share(entry.time, change.wall), entry.time.p_value]
         for entry in change.phases
     ]
     total = sum(entry.time.change for entry in change.phases)
-    rows.append(["sum of phases", NONE, NONE, _signed(total), NONE, NONE, *([NONE] if tested else [])])
-    rows.append(["step", *_change_cells(change.wall), NONE, *_p_cell(change.wall, tested)])
+    rows.append(["sum of phases", None, None, total, None, None, None])
+    rows.append(["step", *_change_cells(change.wall), None, change.wall.p_value])
     notes = [
         f"Means of {change.a_steps} {_scope(change.scope)} in A and {change.b_steps} in B, from one "
         f"publication ({change.published_by}) to the next. The phases' changes add up to the step's: "
@@ -140,19 +142,35 @@ def _step_time(change: StepTimeChange) -> Table:
             for into in dict.fromkeys(change.folded.values())
         ),
     ]
-    columns = ["phase, ms", "A", "B", "change", "B / A", "of change", *(["p"] if tested else [])]
-    return Table(f"Where a step's time changed: {change.callable}", columns, rows, notes)
+    columns = [
+        Column("phase, ms"),
+        *_CHANGE,
+        Column("of change", CellKind.SHARE, _whole_percent, absent=NONE),
+    ]
+    title = f"Where a step's time changed: {change.callable}"
+    return _with_p_values(Table(title, columns, rows, notes), tested=tested)
 
 
-def _share(part: Change, whole: Change) -> str:
-    if whole.change == 0:
-        return NONE
-    text = f"{100 * part.change / whole.change:.0f} %"
-    return "0 %" if text == "-0 %" else text
+def _with_p_values(table: Table, *, tested: bool) -> Table:
+    """The table with a column for the p-values that end its rows; without them where nothing was tested."""
+    if not tested:
+        return replace(table, rows=[row[:-1] for row in table.rows])
+    return replace(table, columns=[*table.columns, _P_VALUE])
+
+
+def _share(part: Change, whole: Change) -> float | None:
+    return part.change / whole.change if whole.change else None
 
 
 def _ranks(ranks: RankComparison) -> Table:
-    rows = [_rank_row(entry, moved=entry.rank in ranks.moved) for entry in ranks.ranks]
+    rows: list[Row] = [
+        [
+            f"{entry.rank}*" if entry.rank in ranks.moved else str(entry.rank),
+            *_rank_cells(entry.runner_run),
+            *_rank_cells(entry.root),
+        ]
+        for entry in ranks.ranks
+    ]
     notes = [
         f"Means over {_scope(ranks.scope, 'rounds')}. *: moved apart from the others. runner_run includes what a rank "
         "waits for the others in an exchange: when all moved alike, one of them may be the cause.",
@@ -161,83 +179,86 @@ def _ranks(ranks: RankComparison) -> Table:
             for side, absent in ranks.missing_ranks.items()
         ),
     ]
-    columns = ["rank, ms", "runner A", "B", "B / A", "root A", "B", "B / A"]
-    if any(
+    runner, root = (
+        [Column(f"{what} A", CellKind.TIME, absent=NONE), _B, _RATIO, _P_VALUE] for what in ("runner", "root")
+    )
+    if not any(
         change.p_value is not None
         for entry in ranks.ranks
         for change in (entry.runner_run, entry.root)
         if change
     ):
-        columns = [*columns[:4], "p", *columns[4:], "p"]
-        rows = [
-            [row[0], *row[1:4], _p_of(entry.runner_run), *row[4:], _p_of(entry.root)]
-            for row, entry in zip(rows, ranks.ranks, strict=True)
-        ]
+        runner, root = runner[:-1], root[:-1]
+        rows = [[*row[:4], *row[5:8]] for row in rows]
+    columns = [Column("rank, ms"), *runner, *root]
     return Table(f"Rank by rank: {ranks.callable}", columns, rows, notes)
 
 
-def _rank_row(entry: RankChange, *, moved: bool) -> list[str]:
-    cells = [f"{entry.rank}*" if moved else str(entry.rank)]
-    for change in (entry.runner_run, entry.root):
-        cells += [NONE] * 3 if change is None else [number(change.a), number(change.b), _ratio(change.ratio)]
-    return cells
+def _rank_cells(change: Change | None) -> list[Cell]:
+    return [None] * 4 if change is None else [change.a, change.b, change.ratio, change.p_value]
 
 
 def _rank_figures(ranks: RankComparison) -> Table:
     tested = any(entry.time.p_value is not None for entry in ranks.figures)
-    rows = [
-        [entry.figure, *_change_cells(entry.time), *_p_cell(entry.time, tested)] for entry in ranks.figures
+    rows: list[Row] = [
+        [entry.figure, *_change_cells(entry.time), entry.time.p_value] for entry in ranks.figures
     ]
-    columns = ["figure, ms", "A", "B", "change", "B / A", *(["p"] if tested else [])]
-    return Table(f"Ranks together: {ranks.callable}", columns, rows, ["Means over the rounds or runs."])
+    columns = [Column("figure, ms"), *_CHANGE]
+    notes = ["Means over the rounds or runs."]
+    return _with_p_values(Table(f"Ranks together: {ranks.callable}", columns, rows, notes), tested=tested)
 
 
 def _spans(changes: Sequence[SpanChange]) -> Table:
-    rows = [
+    rows: list[Row] = [
         [
             entry.name,
-            f"{entry.a_spans:.0f}",
-            f"{entry.b_spans:.0f}",
-            number(entry.total.a),
-            number(entry.total.b),
-            _ratio(entry.total.ratio),
+            entry.a_spans,
+            entry.b_spans,
+            entry.total.a,
+            entry.total.b,
+            entry.total.ratio,
         ]
         for entry in changes[:_SPAN_ROWS]
     ]
     notes = [f"{len(changes) - _SPAN_ROWS} more names are in the JSON."] if len(changes) > _SPAN_ROWS else []
-    columns = ["name, total in ms", "spans A", "B", "total A", "B", "B / A"]
+    columns = [
+        Column("name, total in ms"),
+        Column("spans A", CellKind.NUMBER, "{:.0f}".format),
+        Column("B", CellKind.NUMBER, "{:.0f}".format),
+        Column("total A", CellKind.TIME),
+        _B,
+        _RATIO,
+    ]
     return Table("Spans by name, the largest change first", columns, rows, notes)
 
 
 def _distributions(found: Sequence[Distribution]) -> Table:
-    rows = []
-    for entry in found:
-        for name, summary in (("A", entry.a), ("B", entry.b)):
-            percentiles = (summary.p50, summary.p95, summary.p99)
-            rows.append(
-                [
-                    f"{name}: {entry.figure}",
-                    str(summary.n),
-                    *(
-                        NONE if value is None else number(value)
-                        for value in (summary.min, *percentiles, summary.max)
-                    ),
-                ]
-            )
+    rows: list[Row] = [
+        [
+            f"{name}: {entry.figure}",
+            summary.n,
+            summary.min,
+            summary.p50,
+            summary.p95,
+            summary.p99,
+            summary.max,
+        ]
+        for entry in found
+        for name, summary in (("A", entry.a), ("B", entry.b))
+    ]
+    figures = ("min", "p50", "p95", "p99", "max")
+    columns = [
+        Column("of"),
+        Column("n", CellKind.COUNT),
+        *(Column(name, CellKind.TIME, absent=NONE) for name in figures),
+    ]
     notes = ["A description of these two runs: steps and requests of one run are no sample of runs."]
-    return Table("Within the runs, ms", ["of", "n", "min", "p50", "p95", "p99", "max"], rows, notes)
+    return Table("Within the runs, ms", columns, rows, notes)
 
 
-def _change_cells(change: Change) -> list[str]:
-    return [number(change.a), number(change.b), _signed(change.change), _ratio(change.ratio)]
-
-
-def _p_cell(change: Change, tested: bool) -> list[str]:
-    return [_p_value(change.p_value)] if tested else []
-
-
-def _p_of(change: Change | None) -> str:
-    return NONE if change is None else _p_value(change.p_value)
+def _change_cells(change: Change) -> list[Cell]:
+    """Cells of `_CHANGE`."""
+    return [change.a, change.b, change.change, change.ratio]
 
 
 def _figure(value: float) -> str:
@@ -245,18 +266,25 @@ def _figure(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 100 else f"{value:.2f}" if abs(value) < 1000 else f"{value:.0f}"
 
 
-def _ratio(ratio: float | None) -> str:
-    return NONE if ratio is None else f"{ratio:.3f}"
-
-
 def _signed(time_ns: float) -> str:
     text = f"{time_ns / 1e6:+.3f}"
     return "+0.000" if text == "-0.000" else text
 
 
-def _p_value(p_value: float | None) -> str:
-    return NONE if p_value is None else "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
+def _whole_percent(share: float) -> str:
+    text = percent(share, 0)
+    return "0 %" if text == "-0 %" else text
+
+
+def _p_value(p_value: float) -> str:
+    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 def _scope(scope: str, unit: str = "steps") -> str:
     return f"steady {unit}" if scope == "steady" else unit
+
+
+_B = Column("B", CellKind.TIME, absent=NONE)
+_RATIO = Column("B / A", CellKind.NUMBER, absent=NONE)
+_P_VALUE = Column("p", CellKind.NUMBER, _p_value, absent=NONE)
+_CHANGE = (Column("A", CellKind.TIME, absent=NONE), _B, Column("change", CellKind.TIME, _signed), _RATIO)

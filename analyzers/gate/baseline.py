@@ -16,7 +16,7 @@ from analyzers.gate.samples import read_samples, write_samples
 from analyzers.gate.values import values_of
 from analyzers.gate.wording import amount, count
 from analyzers.statistics.summary import percentile
-from analyzers.text.tables import UNAVAILABLE, Table
+from analyzers.text.tables import CellKind, Column, Row, Table
 
 DIRECTORY = Path("baselines")
 """Where a baseline that is given by name alone lies, below the working directory."""
@@ -55,27 +55,32 @@ def save_baseline(
 
 def baseline_tables(samples: Samples) -> list[Table]:
     """A baseline for people: where it is from, its configuration, and every metric it has values of."""
-    origin = [
-        ["file", samples.source or UNAVAILABLE],
-        ["saved", samples.saved or UNAVAILABLE],
-        ["revision", samples.revision or UNAVAILABLE],
+    origin: list[Row] = [
+        ["file", samples.source or None],
+        ["saved", samples.saved or None],
+        ["revision", samples.revision or None],
         ["machine", short_machine(samples.machine)],
         ["runs", str(max((len(values) for values in samples.metrics.values()), default=0))],
     ]
-    tables = [Table("Baseline", ["", "value"], origin, samples.warnings)]
+    tables = [Table("Baseline", [Column(""), Column("value")], origin, samples.warnings)]
     if samples.config:
-        rows = [[key, said(samples.config, key)] for key in samples.config]
-        tables.append(Table("Configuration", ["key", "value"], rows))
+        configuration = [[key, said(samples.config, key)] for key in samples.config]
+        tables.append(Table("Configuration", [Column("key"), Column("value")], configuration))
     rows = [
         _metric_row(name, values) for name, kept in samples.metrics.items() if (values := values_of(kept))
     ]
     missing = len(samples.metrics) - len(rows)
     notes = [f"without a value: {count(missing, 'metric')}"] if missing else []
-    tables.append(Table("Metrics", ["metric", "runs", "median", "least", "most"], rows, notes))
+    columns = [
+        Column("metric"),
+        Column("runs", CellKind.COUNT),
+        *(Column(name, CellKind.FIGURES) for name in ("median", "least", "most")),
+    ]
+    tables.append(Table("Metrics", columns, rows, notes))
     return tables
 
 
-def _metric_row(name: str, values: Sequence[float]) -> list[str]:
+def _metric_row(name: str, values: Sequence[float]) -> Row:
     unit = metric(name).unit
     figures = [percentile(values, 50), min(values), max(values)]
-    return [name, str(len(values)), *(amount(figure, unit) for figure in figures)]
+    return [name, len(values), *(amount(figure, unit) for figure in figures)]

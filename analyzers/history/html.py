@@ -12,6 +12,7 @@ from analyzers.report.html.axes import LEFT, RIGHT, WIDTH, Scale, picture, y_axi
 from analyzers.report.html.markup import Markup, element, join
 from analyzers.report.html.parts import figure as captioned
 from analyzers.report.html.parts import head, section, table_markup
+from analyzers.text.figures import percent
 from analyzers.text.output import write_file
 
 _HEIGHT = 220
@@ -151,4 +152,4 @@ def _revisions(trend: Trend, across: Scale, bottom: float) -> list[Markup]:
 
 
 def _change(step: LevelStep) -> str:
-    return "" if step.change is None else f"{100 * step.change:+.1f} %"
+    return "" if step.change is None else percent(step.change, signed=True)

@@ -10,7 +10,8 @@ from rich.text import Text
 from analyzers.history.drawing import beyond, drawn_range, named_revisions, tick_labels
 from analyzers.history.trends import LevelStep, Series, Trend, day, with_unit
 from analyzers.report.html.axes import Scale, round_steps
-from analyzers.report.terminal import printable
+from analyzers.text.escapes import printable
+from analyzers.text.terminal import print_line
 
 _HEIGHT = 15
 _NARROWEST = 24
@@ -63,14 +64,13 @@ def plot(series: Series, trend: Trend, console: Console) -> None:
 def print_steps(trend: Trend, console: Console) -> None:
     """The steps as sentences, or that there is none; and the runs that have no figure."""
     for step in trend.steps:
-        console.print(Text(printable(step.text), style=step_style(step)), soft_wrap=not console.is_terminal)
+        print_line(Text(printable(step.text), style=step_style(step)), console)
     if trend.runs and not trend.steps:
         level = with_unit(trend.levels[0].value, trend.unit)
         console.print(Text(f"no step: {len(trend.runs)} runs about {level}"))
     if trend.without_figure:
         runs = ", ".join(printable(run) for run in trend.without_figure)
-        note = Text(f"without {trend.metric}: {runs}", style=_QUIET)
-        console.print(note, soft_wrap=not console.is_terminal)
+        print_line(Text(f"without {trend.metric}: {runs}", style=_QUIET), console)
     console.print()
 
 

@@ -16,10 +16,10 @@ from analyzers.gate.comparability import said
 from analyzers.gate.metrics import REGISTRY, canonical, metric, suggestion
 from analyzers.history.entry import Entry
 from analyzers.history.steps import segments
+from analyzers.text.figures import percent
 
 _KEY_DIGITS = 6
 _TAG_DIGITS = 4
-_PERCENT = 100
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -248,7 +248,7 @@ def _step(runs: list[TrendRun], before: Level, after: Level, unit: str, higher_i
     change = after.value / before.value - 1 if before.value else None
     better = (after.value > before.value) == higher_is_better
     within = bool(first.revision) and first.revision == last.revision and not (first.dirty or last.dirty)
-    shown = "" if change is None else f"{_PERCENT * change:+.1f} %, "
+    shown = "" if change is None else f"{percent(change, signed=True)}, "
     text = f"since revision {first.label} ({minute(first.started_ns)}): {shown}"
     text += (
         f"from {figure(before.value)} to {with_unit(after.value, unit)}, {'better' if better else 'worse'}"

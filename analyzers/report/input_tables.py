@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from analyzers.report.model import Report
 from analyzers.steps.thread_load import LaneFigures
-from analyzers.text.tables import UNAVAILABLE, Table, device_number, number
+from analyzers.text.tables import CellKind, Column, Row, Table
 
 LANES_SHOWN = 20
 PIDS_SHOWN = 4
@@ -28,28 +28,28 @@ def input_tables(report: Report, *, full: bool) -> Iterable[Table]:
     if overlapping or (full and report.lanes):
         yield _lanes(report, overlapping)
     for item in report.observations:
-        rows = [
-            [name, UNAVAILABLE if value is None else f"{value:g}"] for name, value in item.figures.items()
-        ]
+        columns = [Column("figure"), Column("value", CellKind.NUMBER, "{:g}".format)]
         yield Table(
-            f"{item.kind.capitalize()}: {item.path}", ["figure", "value"], rows, [f"n={item.n}", *item.notes]
+            f"{item.kind.capitalize()}: {item.path}",
+            columns,
+            list(item.figures.items()),
+            [f"n={item.n}", *item.notes],
         )
 
 
 def _rank_starts(report: Report) -> Table:
-    rows = [
-        [
-            entry.name,
-            str(entry.skew.n),
-            number(entry.skew.mean),
-            number(entry.skew.p50),
-            number(entry.skew.max),
-        ]
+    rows: list[Row] = [
+        [entry.name, entry.skew.n, entry.skew.mean, entry.skew.p50, entry.skew.max]
         for entry in report.rank_starts
     ]
-    return Table(
-        "Start skew across ranks (ms)", ["span", "n", "mean", "p50", "max"], rows, [report.clocks.statement]
-    )
+    columns = [
+        Column("span"),
+        Column("n", CellKind.COUNT),
+        Column("mean", CellKind.TIME),
+        Column("p50", CellKind.TIME),
+        Column("max", CellKind.TIME),
+    ]
+    return Table("Start skew across ranks (ms)", columns, rows, [report.clocks.statement])
 
 
 def _is_worth_a_table(report: Report) -> bool:
@@ -64,18 +64,25 @@ def _is_worth_a_table(report: Report) -> bool:
 
 
 def _ranks(report: Report) -> Table:
-    rows = [
+    rows: list[Row] = [
         [
-            str(entry.rank),
-            device_number(entry.logical_device),
-            device_number(entry.physical_device),
+            entry.rank,
+            entry.logical_device,
+            entry.physical_device,
             ", ".join(entry.pids[:PIDS_SHOWN]) + (", ..." if len(entry.pids) > PIDS_SHOWN else ""),
             PurePath(entry.file).name,
             entry.named_by,
         ]
         for entry in report.ranks.devices
     ]
-    columns = ["rank", "logical device", "physical device", "pid", "file", "rank from"]
+    columns = [
+        Column("rank", CellKind.COUNT),
+        Column("logical device", CellKind.COUNT),
+        Column("physical device", CellKind.COUNT),
+        Column("pid"),
+        Column("file"),
+        Column("rank from"),
+    ]
     return Table("Devices of the ranks", columns, rows, [report.clocks.statement])
 
 
@@ -84,27 +91,33 @@ def _hosts(report: Report) -> Iterable[Table]:
     hosts = report.clocks.hosts
     if not any(host.anchors for host in hosts):
         return
-    rows = [
+    rows: list[Row] = [
         [
-            str(index),
-            str(len(host.processes)),
-            str(host.anchors),
-            number(host.disagreement_ns),
-            UNAVAILABLE if host.drift_ppm is None else f"{host.drift_ppm:.3f}",
-            number(host.shift_ns),
+            index,
+            len(host.processes),
+            host.anchors,
+            host.disagreement_ns,
+            host.drift_ppm,
+            host.shift_ns,
         ]
         for index, host in enumerate(hosts)
     ]
     notes = [f"host {index}: {', '.join(host.processes[:PIDS_SHOWN])}" for index, host in enumerate(hosts)]
-    columns = ["host", "processes", "anchors", "disagreement", "drift (ppm)", "shift"]
+    columns = [
+        Column("host", CellKind.COUNT),
+        Column("processes", CellKind.COUNT),
+        Column("anchors", CellKind.COUNT),
+        Column("disagreement", CellKind.TIME),
+        Column("drift (ppm)", CellKind.NUMBER),
+        Column("shift", CellKind.TIME),
+    ]
     yield Table("Clocks (ms)", columns, rows, [report.clocks.statement, *notes])
 
 
 def _lanes(report: Report, overlapping: list[LaneFigures]) -> Table:
     shown = [lane for lane in report.lanes if lane.overlaps or not overlapping][:LANES_SHOWN]
-    rows = [
-        [f"{lane.pid} / {lane.tid}", str(lane.spans), number(lane.busy_ns), str(lane.overlaps)]
-        for lane in shown
+    rows: list[Row] = [
+        [f"{lane.pid} / {lane.tid}", lane.spans, lane.busy_ns, lane.overlaps] for lane in shown
     ]
     notes = [
         f"overlap: {first} and {second} on {lane.pid} / {lane.tid}"
@@ -112,6 +125,10 @@ def _lanes(report: Report, overlapping: list[LaneFigures]) -> Table:
         if len(lane.first_overlap) == 2
         for first, second in [lane.first_overlap]
     ]
-    return Table(
-        "Threads: busy time by union (ms)", ["pid / tid", "spans", "busy", "overlaps"], rows, notes[:5]
-    )
+    columns = [
+        Column("pid / tid"),
+        Column("spans", CellKind.COUNT),
+        Column("busy", CellKind.TIME),
+        Column("overlaps", CellKind.COUNT),
+    ]
+    return Table("Threads: busy time by union (ms)", columns, rows, notes[:5])

@@ -8,14 +8,16 @@ from analyzers.report.model import Report, StepFigures
 from analyzers.statistics.summary import Summary
 from analyzers.steps.pipeline import Pipeline
 from analyzers.table.callables import is_prefill
-from analyzers.text.tables import UNAVAILABLE, Table, number, percent
+from analyzers.text.figures import UNAVAILABLE, number, percent
+from analyzers.text.tables import Column, Table
 from analyzers.text.words import counted
 
 
 def overview(report: Report) -> Table | None:
     """What a reader wants first; None when the recording has none of it."""
     rows = [*_run(report), *_client(report), *_steps(report), *_ranks(report), *_resources(report)]
-    return Table("Overview", ["figure", "value", "source"], rows) if rows else None
+    columns = [Column("figure"), Column("value"), Column("source")]
+    return Table("Overview", columns, rows) if rows else None
 
 
 def _run(report: Report) -> list[list[str]]:
@@ -115,7 +117,8 @@ def _resources(report: Report) -> list[list[str]]:
     rows = []
     if report.resources:
         most = max(report.resources, key=lambda growth: growth.rss_growth)
-        grown = f"{100 * most.rss_growth:+.2f} % ({most.process}) from round {most.first_steps} to {most.last_steps}"
+        grown = percent(most.rss_growth, 2, signed=True)
+        grown += f" ({most.process}) from round {most.first_steps} to {most.last_steps}"
         descriptors = max(growth.last_fds - growth.first_fds for growth in report.resources)
         rows.append(["memory growth, max", f"{grown}; file descriptors {descriptors:+d}", "resources.jsonl"])
     if report.mtp_accuracy is not None:

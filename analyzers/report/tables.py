@@ -1,8 +1,9 @@
-"""The report as headed tables of text: what every human rendering draws, in the same order and words."""
+"""The report as tables: what every human rendering draws, in the same order and words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
@@ -18,14 +19,22 @@ from analyzers.steps.bubbles import StepTime
 from analyzers.steps.faults import Fault
 from analyzers.steps.pipeline import Overlap, Pipeline
 from analyzers.table.callables import is_prefill
-from analyzers.text.tables import MILLISECOND, UNAVAILABLE, Table, device_number, number, percent
+from analyzers.text.figures import MILLISECOND, UNAVAILABLE, number, percent
+from analyzers.text.tables import CellKind, Column, Row, Table
 from analyzers.text.words import counted
 
 TOO_SMALL = "-"
 FAULTS_SHOWN = 20
 NAMES_SHOWN = 20
 
-_SUMMARY_COLUMNS = ["n", "mean", "p50", "p95", "p99", "max"]
+_SUMMARY_COLUMNS = (
+    Column("n", CellKind.COUNT),
+    Column("mean", CellKind.TIME),
+    Column("p50", CellKind.TIME),
+    Column("p95", CellKind.TIME, absent=TOO_SMALL),
+    Column("p99", CellKind.TIME, absent=TOO_SMALL),
+    Column("max", CellKind.TIME),
+)
 
 
 def report_tables(report: Report, *, full: bool = True) -> list[Table]:
@@ -76,16 +85,11 @@ def validation_tables(report: Report) -> list[Table]:
     return [_inputs(report), *_lifecycle_tables(report)]
 
 
-def _summary_row(label: str, summary: Summary, unit: float = MILLISECOND) -> list[str]:
-    """A row of `_SUMMARY_COLUMNS`; a percentile that the sample does not support is a dash."""
+def _summary_row(label: str, summary: Summary) -> Row:
+    """A label and a row of `_SUMMARY_COLUMNS`; a percentile that the sample does not support is a dash."""
     if summary.n == 0:
-        return [label, "0", UNAVAILABLE, "", "", "", ""]
-    values = (summary.mean, summary.p50, summary.p95, summary.p99, summary.max)
-    return [
-        label,
-        str(summary.n),
-        *(TOO_SMALL if value is None else f"{value / unit:.3f}" for value in values),
-    ]
+        return [label, 0, None]
+    return [label, summary.n, summary.mean, summary.p50, summary.p95, summary.p99, summary.max]
 
 
 def _too_small_note(summaries: Iterable[Summary]) -> list[str]:
@@ -94,9 +98,16 @@ def _too_small_note(summaries: Iterable[Summary]) -> list[str]:
 
 
 def _inputs(report: Report) -> Table:
-    rows = [
-        [entry.path, entry.format.replace("_", " "), str(entry.records), str(entry.parsed), str(entry.lost)]
+    rows: list[Row] = [
+        [entry.path, entry.format.replace("_", " "), entry.records, entry.parsed, entry.lost]
         for entry in report.inputs
+    ]
+    columns = [
+        Column("file"),
+        Column("format"),
+        Column("records", CellKind.COUNT),
+        Column("read", CellKind.COUNT),
+        Column("lost", CellKind.COUNT),
     ]
     notes = [f"{report.parsed} of {report.records} records read, {report.lost} lost; {report.spans} spans"]
     if report.ranks.ranks:
@@ -105,7 +116,7 @@ def _inputs(report: Report) -> Table:
     if report.run is not None:
         depth = UNAVAILABLE if report.run.depth is None else str(report.run.depth)
         notes.append(f"run: profile {report.run.profile}, status {report.run.status}, depth {depth}")
-    return Table("Inputs", ["file", "format", "records", "read", "lost"], rows, notes)
+    return Table("Inputs", columns, rows, notes)
 
 
 def _steps(name: str, steps: list[StepFigures]) -> Table:
@@ -121,36 +132,47 @@ def _steps(name: str, steps: list[StepFigures]) -> Table:
             notes.append(f"pairs made: {pairs}")
         if figures.source == "blocking_kernel_span":
             notes.append(f"blocking: duration of {figures.span}")
-    return Table(f"Step latency: {name} (ms)", ["source, steps", *_SUMMARY_COLUMNS], rows, notes)
+    return Table(f"Step latency: {name} (ms)", [Column("source, steps"), *_SUMMARY_COLUMNS], rows, notes)
 
 
 def _resources(resources: list[ResourceGrowth]) -> Table:
-    rows = [
+    rows: list[Row] = [
         [
             growth.process,
-            f"{growth.first_rss_bytes / 2**20:.1f}",
-            f"{growth.last_rss_bytes / 2**20:.1f}",
-            f"{100 * growth.rss_growth:+.2f} %",
+            growth.first_rss_bytes / 2**20,
+            growth.last_rss_bytes / 2**20,
+            growth.rss_growth,
             f"{growth.first_fds} to {growth.last_fds}",
             f"{growth.first_shared_regions} to {growth.last_shared_regions}",
         ]
         for growth in resources
     ]
-    columns = ["process", "resident", "at the end", "growth", "descriptors", "shared regions"]
+    columns = [
+        Column("process"),
+        Column("resident", CellKind.NUMBER, _one_decimal),
+        Column("at the end", CellKind.NUMBER, _one_decimal),
+        Column("growth", CellKind.SHARE, partial(percent, digits=2, signed=True)),
+        Column("descriptors", CellKind.FIGURES),
+        Column("shared regions", CellKind.FIGURES),
+    ]
     notes = [
         f"from round {resources[0].first_steps} to round {resources[0].last_steps} of the measured batch"
     ]
     return Table("Resources (MiB)", columns, rows, notes)
 
 
+def _one_decimal(value: float) -> str:
+    return f"{value:.1f}"
+
+
 def _step_time(step_time: StepTime) -> Table:
-    rows = [["wall", *_mean_and_median(step_time.wall), "100.0 %", "", ""]]
+    rows: list[Row] = [["wall", step_time.wall.mean, step_time.wall.p50, 1.0]]
     for entry in step_time.phases:
         share = (
             entry.charged.mean / step_time.wall.mean if entry.charged.mean and step_time.wall.mean else 0.0
         )
-        hidden = _mean_and_median(entry.hidden) if entry.phase != "remainder" else ["", ""]
-        rows.append([f"  {entry.phase}", *_mean_and_median(entry.charged), percent(share), *hidden])
+        hidden = [entry.hidden.mean, entry.hidden.p50] if entry.phase != "remainder" else []
+        rows.append([f"  {entry.phase}", entry.charged.mean, entry.charged.p50, share, *hidden])
     notes = [
         f"{step_time.wall.n} {'steady ' if step_time.scope == 'steady' else ''}steps, "
         "each from the publication of the one before to its own "
@@ -161,12 +183,15 @@ def _step_time(step_time: StepTime) -> Table:
         notes.append("no ranks' records: wait is everything from the submit's return")
     if step_time.left_out:
         notes.append("left out: " + ", ".join(f"{count} {why}" for why, count in step_time.left_out.items()))
-    columns = ["phase", "mean", "p50", "share", "hidden, mean", "hidden, p50"]
+    columns = [
+        Column("phase"),
+        Column("mean", CellKind.TIME),
+        Column("p50", CellKind.TIME),
+        Column("share", CellKind.SHARE),
+        Column("hidden, mean", CellKind.TIME),
+        Column("hidden, p50", CellKind.TIME),
+    ]
     return Table(f"Where a step's time went: {step_time.callable} (ms)", columns, rows, notes)
-
-
-def _mean_and_median(summary: Summary) -> list[str]:
-    return [number(summary.mean), number(summary.p50)]
 
 
 def _pipeline(pipeline: Pipeline) -> Table:
@@ -177,7 +202,7 @@ def _pipeline(pipeline: Pipeline) -> Table:
         ("prepare(N+1) during runner_run(N)", pipeline.prepare),
         ("bind(N+1) during runner_run(N)", pipeline.bind),
     ]
-    rows = [[label, *_overlap(overlap)] for label, overlap in overlaps]
+    rows: list[Row] = [[label, *_overlap(overlap)] for label, overlap in overlaps]
     notes = [pipeline.statement]
     steady = pipeline.steady
     if pipeline.in_flight.pairs:
@@ -185,13 +210,17 @@ def _pipeline(pipeline: Pipeline) -> Table:
         notes.append(f"steady state: {counted(steady.steps, 'step')}; left out: {left_out}")
         if not steady.batch_known:
             notes.append("whether the batch was full is unknown: no request records, or it never was")
-    return Table(f"Pipeline: {pipeline.callable}", ["overlap", "steps", "of", "share"], rows, notes)
+    columns = [
+        Column("overlap"),
+        Column("steps", CellKind.COUNT, absent=""),
+        Column("of", CellKind.COUNT),
+        Column("share", CellKind.SHARE),
+    ]
+    return Table(f"Pipeline: {pipeline.callable}", columns, rows, notes)
 
 
-def _overlap(overlap: Overlap) -> list[str]:
-    if not overlap.pairs:
-        return ["", "0", UNAVAILABLE]
-    return [str(overlap.overlapping), str(overlap.pairs), percent(overlap.share)]
+def _overlap(overlap: Overlap) -> Row:
+    return [overlap.overlapping, overlap.pairs, overlap.share] if overlap.pairs else [None, 0, None]
 
 
 def _rank_tables(skew: RankSkew, report: Report, *, in_detail: bool) -> list[Table]:
@@ -218,9 +247,8 @@ def _rank_tables(skew: RankSkew, report: Report, *, in_detail: bool) -> list[Tab
         *_too_small_note(summary for _, summary in figures),
     ]
     title = f"Ranks: {skew.callable}, {skew.scope} rounds (ms)"
-    tables = [
-        Table(title, ["figure", *_SUMMARY_COLUMNS], [_summary_row(*figure) for figure in figures], notes)
-    ]
+    columns = [Column("figure"), *_SUMMARY_COLUMNS]
+    tables = [Table(title, columns, [_summary_row(*figure) for figure in figures], notes)]
     if len(skew.ranks) > 1 and in_detail:
         tables.append(_critical_rank(skew))
         tables.append(_last_ranks(skew, report.ranks.devices))
@@ -234,7 +262,7 @@ def _critical_rank(skew: RankSkew) -> Table:
     counts = ", ".join(f"{rank}: {count}" for rank, count in critical.counts.items())
     notes = [f"rounds in which a rank was critical: {counts}"] if counts else []
     title = f"Critical rank: {skew.callable}, {skew.scope} rounds (ms)"
-    return Table(title, ["phase", *_SUMMARY_COLUMNS], rows, notes)
+    return Table(title, [Column("phase"), *_SUMMARY_COLUMNS], rows, notes)
 
 
 def _last_ranks(skew: RankSkew, devices: Iterable[RankDevice]) -> Table:
@@ -243,21 +271,21 @@ def _last_ranks(skew: RankSkew, devices: Iterable[RankDevice]) -> Table:
     for entry in devices:
         logical.setdefault(entry.rank, set()).add(entry.logical_device)
         physical.setdefault(entry.rank, set()).add(entry.physical_device)
-    rows = [
+    rows: list[Row] = [
         [
-            str(rank),
+            rank,
             _one_device(logical.get(rank, set())),
             _one_device(physical.get(rank, set())),
-            str(skew.last_to_start.counts.get(rank, 0)),
-            str(skew.last_to_end.counts.get(rank, 0)),
-            str(sum(event.rank == rank for event in skew.late_starts)),
-            str(sum(event.rank == rank for event in skew.long_tails)),
+            skew.last_to_start.counts.get(rank, 0),
+            skew.last_to_end.counts.get(rank, 0),
+            sum(event.rank == rank for event in skew.late_starts),
+            sum(event.rank == rank for event in skew.long_tails),
         ]
         for rank in skew.ranks
     ]
     notes = [_p_value(skew.last_to_start), _p_value(skew.last_to_end)]
     title = f"Last ranks: {skew.callable}, {skew.scope} rounds"
-    columns = [
+    headings = [
         "rank",
         "logical device",
         "physical device",
@@ -266,13 +294,14 @@ def _last_ranks(skew: RankSkew, devices: Iterable[RankDevice]) -> Table:
         "late starts",
         "long tails",
     ]
+    columns = [Column(heading, CellKind.COUNT) for heading in headings]
     return Table(title, columns, rows, [note for note in notes if note])
 
 
-def _one_device(devices: set[int | None]) -> str:
-    """The device that a rank drives, as far as its files name one; `unavailable` where they differ."""
+def _one_device(devices: set[int | None]) -> int | None:
+    """The device that a rank drives, as far as its files name one; None where they differ."""
     known = devices - {None}
-    return device_number(next(iter(known)) if len(known) == 1 else None)
+    return next(iter(known)) if len(known) == 1 else None
 
 
 def _p_value(lateness: Lateness) -> str:
@@ -307,10 +336,7 @@ def _requests(figures: RequestFigures) -> list[Table]:
         single += [
             (f"goodput: {limits}", f"{goodput.met} of {goodput.counted}"),
             ("goodput: not applicable", str(goodput.not_applicable)),
-            (
-                "goodput (requests/s)",
-                "unavailable" if goodput.met_per_s is None else f"{goodput.met_per_s:.3f}",
-            ),
+            ("goodput (requests/s)", number(goodput.met_per_s, 1)),
         ]
     mtp = figures.mtp
     if mtp is not None:
@@ -331,8 +357,8 @@ def _requests(figures: RequestFigures) -> list[Table]:
     notes += _too_small_note(summary for _, summary in summaries)
     rows = [_summary_row(label, summary) for label, summary in summaries]
     return [
-        Table(f"Requests: {figures.phase} (ms)", ["latency", *_SUMMARY_COLUMNS], rows, notes),
-        Table(f"Rates: {figures.phase}", ["figure", "value"], [list(pair) for pair in single]),
+        Table(f"Requests: {figures.phase} (ms)", [Column("latency"), *_SUMMARY_COLUMNS], rows, notes),
+        Table(f"Rates: {figures.phase}", [Column("figure"), Column("value", CellKind.FIGURES)], single),
     ]
 
 
@@ -340,44 +366,55 @@ def _lifecycle_tables(report: Report) -> list[Table]:
     lifecycle = report.lifecycle
     if not lifecycle.pairs and not lifecycle.faults and not lifecycle.edges:
         return []
-    rows = [["valid pairs", str(lifecycle.pairs)], ["faults", str(len(lifecycle.faults))]]
+    rows: list[Row] = [["valid pairs", lifecycle.pairs], ["faults", len(lifecycle.faults)]]
     if lifecycle.failed:
-        rows.append(["failed dispatches", str(lifecycle.failed)])
+        rows.append(["failed dispatches", lifecycle.failed])
     for kind in ("open_at_start", "open_at_end"):
-        rows.append([f"edge: {kind}", str(sum(edge.kind == kind for edge in lifecycle.edges))])
+        rows.append([f"edge: {kind}", sum(edge.kind == kind for edge in lifecycle.edges)])
     depth = UNAVAILABLE if lifecycle.declared_depth is None else str(lifecycle.declared_depth)
-    tables = [Table("Lifecycles", ["submit to wait", "count"], rows, [f"declared depth: {depth}"])]
+    columns = [Column("submit to wait"), Column("count", CellKind.COUNT)]
+    tables = [Table("Lifecycles", columns, rows, [f"declared depth: {depth}"])]
     if lifecycle.faults:
         tables.append(_faults(lifecycle.faults))
     return tables
 
 
 def _faults(faults: list[Fault]) -> Table:
-    rows = [
-        [fault.kind, f"{fault.callable} {fault.detail}".strip(), str(fault.spans[0].start_ns)]
+    rows: list[Row] = [
+        [fault.kind, f"{fault.callable} {fault.detail}".strip(), fault.spans[0].start_ns]
         for fault in faults[:FAULTS_SHOWN]
     ]
     more = len(faults) - FAULTS_SHOWN
     notes = [f"and {more} more: see --format json"] if more > 0 else []
-    return Table("Lifecycle faults", ["kind", "what", "at (ns)"], rows, notes)
+    return Table(
+        "Lifecycle faults", [Column("kind"), Column("what"), Column("at (ns)", CellKind.COUNT)], rows, notes
+    )
 
 
 def _span_names(figures: list[SpanFigures]) -> Table:
-    rows = [
+    rows: list[Row] = [
         [
             f"{entry.name} (device clock)" if entry.clock == "device" else entry.name,
-            str(entry.duration.n),
-            number(entry.total_ns),
-            number(entry.self_ns),
-            "-" if entry.depth is None else str(entry.depth),
-            number(entry.duration.mean),
-            number(entry.duration.p50),
-            number(entry.duration.max),
+            entry.duration.n,
+            entry.total_ns,
+            entry.self_ns,
+            entry.depth,
+            entry.duration.mean,
+            entry.duration.p50,
+            entry.duration.max,
         ]
         for entry in figures[:NAMES_SHOWN]
     ]
     more = len(figures) - NAMES_SHOWN
     notes = [f"and {more} more names: see --format json"] if more > 0 else []
-    return Table(
-        "Spans by name (ms)", ["span", "n", "total", "self", "depth", "mean", "p50", "max"], rows, notes
-    )
+    columns = [
+        Column("span"),
+        Column("n", CellKind.COUNT),
+        Column("total", CellKind.TIME),
+        Column("self", CellKind.TIME),
+        Column("depth", CellKind.COUNT, absent="-"),
+        Column("mean", CellKind.TIME),
+        Column("p50", CellKind.TIME),
+        Column("max", CellKind.TIME),
+    ]
+    return Table("Spans by name (ms)", columns, rows, notes)

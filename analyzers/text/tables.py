@@ -1,33 +1,90 @@
-"""The pieces that every human rendering is made of: tables of text, and figures as text."""
+"""Tables as values: typed columns and rows of figures. How they look is the business of whoever draws them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
 
-UNAVAILABLE = "unavailable"
-MILLISECOND = 1e6
+from analyzers.text.figures import UNAVAILABLE, number, percent
+
+Cell = str | int | float | None
+"""A value of the kind that its column says; None where it is unavailable."""
+
+Row = Sequence[Cell]
+"""Cells; one that is shorter than the columns of its table leaves the last of them empty."""
+
+
+class CellKind(Enum):
+    """What the cells of a column are."""
+
+    TEXT = "text"
+    """Words, which stand on the left and may wrap."""
+
+    FIGURES = "figures"
+    """Figures that no one number can hold, in writing: `3 of 4`, or rows of different units."""
+
+    COUNT = "count"
+    """Whole numbers: of things, of ranks and devices, of points in time in ns."""
+
+    NUMBER = "number"
+    """Floating-point numbers of any unit."""
+
+    TIME = "time"
+    """Times in ns, written in ms."""
+
+    SHARE = "share"
+    """Parts of a whole, 1 for all of it, written as percentages."""
+
+
+_WRITTEN: dict[CellKind, Callable[[Any], str]] = {
+    CellKind.TEXT: str,
+    CellKind.FIGURES: str,
+    CellKind.COUNT: str,
+    CellKind.NUMBER: lambda value: number(value, 1),
+    CellKind.TIME: number,
+    CellKind.SHARE: percent,
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, and what stands below it."""
+
+    heading: str
+    kind: CellKind = CellKind.TEXT
+    write: Callable[[Any], str] | None = None
+    """How a value is written, where that is not the way of its kind."""
+
+    absent: str = UNAVAILABLE
+    """What stands for a value that is None."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds words, which stand on the left and may wrap, rather than numbers, which must not."""
+        return self.kind is CellKind.TEXT
+
+    def written(self, value: Cell) -> str:
+        """A value as text."""
+        return self.absent if value is None else (self.write or _WRITTEN[self.kind])(value)
 
 
 @dataclass(frozen=True)
 class Table:
-    """One table; the first column is text, the others numbers. `notes` stand below it."""
+    """One table; `notes` stand below it."""
 
     title: str
-    columns: list[str]
-    rows: list[list[str]]
+    columns: Sequence[Column]
+    rows: Sequence[Row]
     notes: list[str] = field(default_factory=list)
 
-
-def number(value: float | None, unit: float = MILLISECOND) -> str:
-    """A figure in `unit` with three decimals; `unavailable` when there is none."""
-    return UNAVAILABLE if value is None else f"{value / unit:.3f}"
-
-
-def percent(value: float | None) -> str:
-    """A share as a percentage with one decimal; `unavailable` when there is none."""
-    return UNAVAILABLE if value is None else f"{100 * value:.1f} %"
-
-
-def device_number(device: int | None) -> str:
-    """The number of a device; `unavailable` where nothing names it."""
-    return UNAVAILABLE if device is None else str(device)
+    def written(self) -> list[list[str]]:
+        """The rows as text, each as long as the columns."""
+        return [
+            [
+                column.written(row[index]) if index < len(row) else ""
+                for index, column in enumerate(self.columns)
+            ]
+            for row in self.rows
+        ]

@@ -134,7 +134,7 @@ def show(
 
     from analyzers.gate.baseline import baseline_path, baseline_tables
     from analyzers.gate.samples import read_samples
-    from analyzers.report.terminal import print_table
+    from analyzers.text.terminal import print_table
 
     samples = read_samples([baseline_path(name)])
     if json:

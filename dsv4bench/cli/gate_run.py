@@ -132,7 +132,7 @@ def calibrate(
     from rich.console import Console
 
     from analyzers.gate.policy import load_policy
-    from analyzers.report.terminal import print_table
+    from analyzers.text.terminal import print_table
     from dsv4bench.gate.calibrate import calibrate
     from dsv4bench.gate.calibration_tables import advice, calibration_tables
     from dsv4bench.gate.interleave import Interleaved, run_alike

@@ -82,7 +82,7 @@ def list_series(
     from analyzers.history.documents import series_document
     from analyzers.history.tables import series_tables
     from analyzers.history.trends import Selection
-    from analyzers.report.terminal import print_table
+    from analyzers.text.terminal import print_table
 
     found = _selected(db, Selection(profile, backend, model, machine))
     if json:
@@ -111,7 +111,7 @@ def show(
     from analyzers.history.plot import print_steps
     from analyzers.history.tables import runs_table
     from analyzers.history.trends import Selection, known_metric, only_one, trend
-    from analyzers.report.terminal import print_table
+    from analyzers.text.terminal import print_table
 
     name = known_metric(metric)
     chosen = only_one(_selected(db, Selection(profile, backend, model, machine, series)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from analyzers.gate.wording import amount, p_text, percent
-from analyzers.text.tables import Table
+from analyzers.text.tables import CellKind, Column, Table
 from dsv4bench.gate.calibrate import Calibration
 
 
@@ -11,15 +13,22 @@ def calibration_tables(found: Calibration) -> list[Table]:
     """The noise of each metric, and what gates of so many runs see; what these runs cannot tell stands below."""
     noise = Table(
         f"Noise of {found.runs} alike runs",
-        ["metric", "median", "spread", "range", "drift", "p"],
+        [
+            Column("metric"),
+            Column("median", CellKind.FIGURES),
+            Column("spread", CellKind.SHARE, percent),
+            Column("range", CellKind.SHARE, percent),
+            Column("drift", CellKind.SHARE, partial(percent, signed=True)),
+            Column("p", CellKind.NUMBER, lambda value: p_text(value).removeprefix("p = ")),
+        ],
         [
             [
                 item.name,
                 amount(item.median, item.unit),
-                percent(item.spread),
-                percent(item.range),
-                percent(item.drift, signed=True),
-                p_text(item.drift_p).removeprefix("p = "),
+                item.spread,
+                item.range,
+                item.drift,
+                item.drift_p,
             ]
             for item in found.noise
         ],
@@ -30,16 +39,21 @@ def calibration_tables(found: Calibration) -> list[Table]:
     names = [item.name for item in found.noise]
     plans = Table(
         "Gates on this machine",
-        ["runs a side and stage", "allowed", "false alarms", *(f"{name}, caught" for name in names)],
+        [
+            Column("runs a side and stage", CellKind.COUNT),
+            Column("allowed", CellKind.SHARE, percent),
+            Column("false alarms", CellKind.FIGURES),
+            *(
+                Column(f"{name}, caught", CellKind.SHARE, percent, absent=f"more than {percent(1.0)}")
+                for name in names
+            ),
+        ],
         [
             [
-                str(plan.runs),
-                percent(plan.max_regression),
+                plan.runs,
+                plan.max_regression,
                 f"{percent(plan.false_alarms)} (at most {percent(plan.false_alarms_at_most)})",
-                *(
-                    f"more than {percent(1.0)}" if change is None else percent(change)
-                    for change in (plan.detectable.get(name) for name in names)
-                ),
+                *(plan.detectable.get(name) for name in names),
             ]
             for plan in found.plans
         ],

@@ -72,7 +72,7 @@ def test_61_chunks_of_several_tokens() -> None:
 
 def test_61_all_three_are_named_and_the_ambiguous_word_is_not() -> None:
     report = analyze([CASES / "61-tpot-multi-token-chunks" / "requests.jsonl"])
-    text = " ".join(str(cell) for table in report_tables(report) for row in table.rows for cell in row)
+    text = " ".join(cell for table in report_tables(report) for row in table.written() for cell in row)
     for name in ("tpot", "step_time", "tokens_per_step"):
         assert name in text
     assert not re.search(r"\bITL\b", text, re.IGNORECASE)

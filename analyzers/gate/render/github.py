@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from analyzers.gate.model import GateResult
 from analyzers.gate.wording import label
+from analyzers.text.escapes import printable
 
 _SUITE = "dsv4bench gate"
 
@@ -32,10 +33,7 @@ def _command(kind: str, title: str, message: str) -> str:
 
 def _data(text: str) -> str:
     """Names come from foreign files: none ends the line, and so none begins a command of its own."""
-    kept = "".join(
-        character if character.isprintable() or character in "\r\n" else "\ufffd" for character in text
-    )
-    return kept.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable(text, keep="\r\n").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

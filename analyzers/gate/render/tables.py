@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from analyzers.gate.model import GateResult, MetricResult
 from analyzers.gate.wording import amount, count, label, p_text, percent
-from analyzers.text.tables import Table
+from analyzers.text.tables import CellKind, Column, Row, Table
 
 SHOWN = "(shown)"
 
 
 def metrics_table(result: GateResult, *, wide: bool = True) -> Table:
     """One row a metric, the judged ones first; `wide` adds titles to the names, and what is allowed."""
-    columns = ["metric", "baseline", "candidate", "change", *(["allowed"] if wide else []), "p", "verdict"]
+    columns = [
+        Column("metric"),
+        Column("baseline", CellKind.NUMBER, _figure, absent="none"),
+        Column("candidate", CellKind.NUMBER, _figure, absent="none"),
+        Column("change", CellKind.SHARE, partial(percent, signed=True), absent=""),
+        *([Column("allowed", CellKind.FIGURES)] if wide else []),
+        Column("p", CellKind.NUMBER, _p_text, absent=""),
+        Column("verdict"),
+    ]
     return Table("Metrics", columns, [_row(item, wide=wide) for item in result.metrics])
 
 
@@ -63,28 +72,31 @@ def _runs(result: GateResult, judged: Sequence[MetricResult]) -> str:
     return f"{text}; {result.method}" if result.method else text
 
 
-def _row(item: MetricResult, *, wide: bool) -> list[str]:
+def _row(item: MetricResult, *, wide: bool) -> Row:
     name = label(item) if wide else item.name
     return [
         f"{name}, {item.unit}" if item.unit else name,
-        _median(item.base_median),
-        _median(item.head_median),
-        "" if item.ratio is None else percent(item.ratio - 1, signed=True),
+        item.base_median,
+        item.head_median,
+        None if item.ratio is None else item.ratio - 1,
         *([_allowed(item)] if wide else []),
         _p_value(item),
         item.verdict if item.judged else SHOWN,
     ]
 
 
-def _p_value(item: MetricResult) -> str:
-    value = item.p_value if item.adjusted_p is None else item.adjusted_p
-    if value is None or not item.judged:
-        return ""
-    return p_text(value).removeprefix("p ").removeprefix("= ").replace("< ", "<")
+def _p_value(item: MetricResult) -> float | None:
+    if not item.judged:
+        return None
+    return item.p_value if item.adjusted_p is None else item.adjusted_p
 
 
-def _median(value: float | None) -> str:
-    return "none" if value is None else amount(value, "")
+def _p_text(p_value: float) -> str:
+    return p_text(p_value).removeprefix("p ").removeprefix("= ").replace("< ", "<")
+
+
+def _figure(value: float) -> str:
+    return amount(value, "")
 
 
 def _allowed(item: MetricResult) -> str:

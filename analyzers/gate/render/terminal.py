@@ -7,7 +7,8 @@ from rich.text import Text
 
 from analyzers.gate.model import GateResult, Verdict
 from analyzers.gate.render.tables import facts, metrics_table
-from analyzers.report.terminal import print_table, printable
+from analyzers.text.escapes import printable
+from analyzers.text.terminal import print_line, print_table
 
 _STYLES: dict[Verdict, str] = {
     "PASS": "bold green",
@@ -26,18 +27,13 @@ def render_terminal(result: GateResult, console: Console) -> None:
     line = Text()
     line.append(result.verdict, style=_STYLES[result.verdict])
     line.append(f": {printable(result.headline)}")
-    _print(line, console)
+    print_line(line, console)
     console.print()
     if result.metrics:
         print_table(metrics_table(result, wide=console.width >= WIDE), console)
     for fact in facts(result):
-        _print(Text(printable(fact), style="dim"), console)
+        print_line(Text(printable(fact), style="dim"), console)
     for warning in result.warnings:
         warned = Text("warning: ", style="yellow")
         warned.append(printable(warning))
-        _print(warned, console)
-
-
-def _print(line: Text, console: Console) -> None:
-    """Wrapped for a terminal, one line for whoever searches the output of a pipe."""
-    console.print(line, soft_wrap=not console.is_terminal)
+        print_line(warned, console)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analyzers.report.html.markup import Markup, element, join
-from analyzers.text.tables import MILLISECOND
+from analyzers.text.figures import MILLISECOND
 
 WIDTH = 1000
 """Charts are this wide in their own units; the page scales them."""

@@ -16,7 +16,7 @@ from analyzers.report.html.axes import (
     y_axis,
 )
 from analyzers.report.html.markup import Markup, element, join
-from analyzers.text.tables import number
+from analyzers.text.figures import number, percent
 
 _HEIGHT = 190
 _TOP = 10
@@ -69,7 +69,7 @@ def distribution_chart(distribution: Distribution) -> Markup:
     shares = [
         join(
             element("line", x1=LEFT, x2=HALF - RIGHT, y1=up(share), y2=up(share), class_="grid"),
-            element("text", f"{100 * share:.0f} %", x=LEFT - 8, y=up(share) + 4, class_="tick end"),
+            element("text", percent(share, 0), x=LEFT - 8, y=up(share) + 4, class_="tick end"),
         )
         for share in (0, 0.25, 0.5, 0.75, 1)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from analyzers.charts.series import LatenessGrid
 from analyzers.report.html.axes import LEFT, PLOT, WIDTH, milliseconds, picture, round_steps
 from analyzers.report.html.markup import Markup, element, join
-from analyzers.text.tables import number
+from analyzers.text.figures import number
 
 _CLASSES = (1 / 500, 1 / 50, 1 / 5, 1, 10)
 """Upper limits of the colours as multiples of what counts as late: equal colours mean the same in every report."""

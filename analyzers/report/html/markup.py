@@ -9,6 +9,8 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 
+from analyzers.text.escapes import printable
+
 _VOID = frozenset({"br", "input", "meta"})
 
 
@@ -46,8 +48,7 @@ def join(*children: Child) -> Markup:
 
 def text(characters: str) -> Markup:
     """Characters as themselves; what cannot be seen, control and direction characters among it, is U+FFFD."""
-    visible = "".join(character if character.isprintable() else "\ufffd" for character in characters)
-    return Markup(html.escape(visible))
+    return Markup(html.escape(printable(characters)))
 
 
 def trusted(own: str) -> Markup:

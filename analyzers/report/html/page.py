@@ -19,7 +19,7 @@ from analyzers.report.model import Finding, Report
 from analyzers.report.overview import overview
 from analyzers.report.tables import report_tables
 from analyzers.statistics.summary import P95_NEEDS, P99_NEEDS
-from analyzers.text.tables import MILLISECOND, number
+from analyzers.text.figures import MILLISECOND, number
 from analyzers.text.words import counted
 
 
@@ -86,7 +86,7 @@ def _overview(report: Report) -> list[Markup]:
             element("dd", f"source: {source}", class_="source"),
             class_="card",
         )
-        for figure, value, source in table.rows
+        for figure, value, source in table.written()
     ]
     return [element("dl", *cards, class_="cards")]
 

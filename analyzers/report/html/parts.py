@@ -48,16 +48,14 @@ def section(name: str, heading: str, content: Sequence[Markup]) -> Markup:
 
 def table_markup(table: Table) -> Markup:
     """A table with its notes; numbers stand on the right."""
-    words = [_is_text(table, index) for index in range(len(table.columns))]
+    classes = [None if column.is_text else "number" for column in table.columns]
     heads = [
-        element("th", column, class_=_cell_class(words[index]), scope="col")
-        for index, column in enumerate(table.columns)
+        element("th", column.heading, class_=kind, scope="col")
+        for column, kind in zip(table.columns, classes, strict=True)
     ]
     rows = [
-        element(
-            "tr", *(element("td", cell, class_=_cell_class(words[index])) for index, cell in enumerate(row))
-        )
-        for row in table.rows
+        element("tr", *(element("td", cell, class_=kind) for cell, kind in zip(row, classes, strict=True)))
+        for row in table.written()
     ]
     drawn = element(
         "table",
@@ -76,19 +74,3 @@ def figure(caption: str, chart: Markup) -> Markup:
 
 def _digest(asset: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(asset.encode()).digest()).decode()
-
-
-def _is_text(table: Table, index: int) -> bool:
-    """Whether a column holds words rather than numbers: the first one does."""
-    return index == 0 or any(
-        row[index] and not _is_number(row[index]) for row in table.rows if index < len(row)
-    )
-
-
-def _is_number(cell: str) -> bool:
-    bare = cell.removesuffix(" %").lstrip("+-").replace(".", "", 1)
-    return bare.isdecimal() or cell in ("-", "unavailable")
-
-
-def _cell_class(words: bool) -> str | None:
-    return None if words else "number"

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from analyzers.charts.series import RequestColumns
-from analyzers.text.tables import UNAVAILABLE, Table, number
+from analyzers.text.tables import CellKind, Column, Row, Table
 
 
 def requests_table(columns: RequestColumns) -> Table:
     """One request a row, in order of sending."""
-    rows = [
+    rows: list[Row] = [
         [
             columns.id[index],
-            _count(columns.rank[index]),
-            _count(columns.output_tokens[index]),
-            number(columns.ttft_ns[index]),
-            number(columns.tpot_ns[index]),
-            number(columns.e2e_ns[index]),
+            columns.rank[index],
+            columns.output_tokens[index],
+            columns.ttft_ns[index],
+            columns.tpot_ns[index],
+            columns.e2e_ns[index],
             _drafts(columns.accepted[index], columns.proposed[index]),
-            columns.error[index] or "",
+            columns.error[index],
         ]
         for index in range(len(columns.id))
     ]
-    headings = ["request", "rank", "output tokens", "TTFT", "tpot", "E2E", "drafts accepted", "error"]
+    headings = [
+        Column("request"),
+        Column("rank", CellKind.COUNT),
+        Column("output tokens", CellKind.COUNT),
+        Column("TTFT", CellKind.TIME),
+        Column("tpot", CellKind.TIME),
+        Column("E2E", CellKind.TIME),
+        Column("drafts accepted", CellKind.FIGURES),
+        Column("error", absent=""),
+    ]
     if not any(columns.error):
         headings, rows = headings[:-1], [row[:-1] for row in rows]
     notes = []
@@ -30,9 +39,5 @@ def requests_table(columns: RequestColumns) -> Table:
     return Table("Measured requests (ms)", headings, rows, notes)
 
 
-def _count(value: int | None) -> str:
-    return UNAVAILABLE if value is None else str(value)
-
-
-def _drafts(accepted: int | None, proposed: int | None) -> str:
-    return UNAVAILABLE if accepted is None or proposed is None else f"{accepted} of {proposed}"
+def _drafts(accepted: int | None, proposed: int | None) -> str | None:
+    return None if accepted is None or proposed is None else f"{accepted} of {proposed}"

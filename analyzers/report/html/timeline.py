@@ -5,7 +5,7 @@ from __future__ import annotations
 from analyzers.charts.step_windows import Timeline, TimelineLane
 from analyzers.report.html.axes import LEFT, RIGHT, WIDTH, Scale, picture, x_axis
 from analyzers.report.html.markup import Markup, element, join
-from analyzers.text.tables import number
+from analyzers.text.figures import number
 
 _ROW = 15
 _GAP = 5

@@ -380,8 +380,8 @@ def test_the_whole_report_fits_a_terminal(report: Report, width: int) -> None:
     assert "…" not in text
     for table in report_tables(report):
         drawn = text.split(f"{table.title}\n", 1)[1].split("\n\n", 1)[0]
-        for heading in table.columns:
-            assert all(word in drawn for word in heading.split()), (table.title, heading)
+        for column in table.columns:
+            assert all(word in drawn for word in column.heading.split()), (table.title, column.heading)
     # What a number says is never cut or folded: 0.070 0.070 0.070 0.070 6.030 ms.
     assert re.search(r"runner-start skew +136 +0\.114 +0\.070 +0\.070 +0\.070 +6\.030", text)
     assert re.search(r"tpot, per request +32 +40\.102 ", text)

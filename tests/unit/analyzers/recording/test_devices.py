@@ -305,9 +305,12 @@ def test_the_report_has_rank_and_both_devices_as_columns_and_unknown_is_unavaila
     log = write(tmp_path / "a.log", ready(7, 0), ready(8, 1), root(7, 1, 10), root(8, 1, 10))
     tables = {table.title: table for table in report_tables(analyze([log]))}
     table = tables["Devices of the ranks"]
-    assert table.columns[:3] == ["rank", "logical device", "physical device"]
-    assert [row[:4] for row in table.rows] == [["0", "0", "unavailable", "7"], ["1", "1", "unavailable", "8"]]
+    assert [column.heading for column in table.columns[:3]] == ["rank", "logical device", "physical device"]
+    assert [row[:4] for row in table.written()] == [
+        ["0", "0", "unavailable", "7"],
+        ["1", "1", "unavailable", "8"],
+    ]
     [last] = [table for title, table in tables.items() if title.startswith("Last ranks")]
-    assert [row[:3] for row in last.rows] == [["0", "0", "unavailable"], ["1", "1", "unavailable"]]
+    assert [row[:3] for row in last.written()] == [["0", "0", "unavailable"], ["1", "1", "unavailable"]]
     query = "select rank, logical_device, physical_device from spans order by rank"
     assert run_query(load_recording([log]).spans, query).rows == [(0, 0, None), (1, 1, None)]

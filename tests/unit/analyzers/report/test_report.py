@@ -77,7 +77,7 @@ def test_names_of_foreign_files_are_neither_markup_nor_escapes(tmp_path: Path) -
 def test_figures_that_cannot_be_had_are_unavailable_not_zero() -> None:
     report = analyze([TRACES / "simpler-l2_pipe_depth2.log"])
     [table] = [table for table in report_tables(report) if table.title.startswith("Ranks")]
-    row = next(row for row in table.rows if row[0] == "runner-start skew")
+    row = next(row for row in table.written() if row[0] == "runner-start skew")
     assert row[:3] == ["runner-start skew", "0", "unavailable"]
 
 
@@ -90,7 +90,7 @@ def test_prefix_reuse_has_a_row_where_requests_tell_of_it(tmp_path: Path) -> Non
         path = tmp_path / "requests.jsonl"
         path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
         overview = next(table for table in report_tables(analyze([path])) if table.title == "Overview")
-        return [row for row in overview.rows if row[0] == "prefix reuse"]
+        return [row for row in overview.written() if row[0] == "prefix reuse"]
 
     assert rows(None, None) == []
     assert rows(0, 256, 128) == [

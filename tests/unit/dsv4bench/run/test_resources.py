@@ -105,11 +105,11 @@ def test_a_report_warns_of_growth_beyond_two_percent(tmp_path: Path) -> None:
         ("warning", "engine: 1 more shared-memory region from round 100 to round 1000", "3 to 4"),
     ]
     tables = {table.title: table for table in report_tables(report)}
-    assert tables["Resources (MiB)"].rows == [
+    assert tables["Resources (MiB)"].written() == [
         ["rank 0", "100.0", "103.0", "+3.00 %", "10 to 11", "3 to 3"],
         ["engine", "100.0", "102.0", "+2.00 %", "10 to 10", "3 to 4"],
     ]
-    row = next(row for row in tables["Overview"].rows if row[0] == "memory growth, max")
+    row = next(row for row in tables["Overview"].written() if row[0] == "memory growth, max")
     assert row[1:] == ["+3.00 % (rank 0) from round 100 to 1000; file descriptors +1", "resources.jsonl"]
 
 
