@@ -1,8 +1,4 @@
-"""The span table for other tools: a Parquet file, or the answer to one SQL query. Needs the extras named in each error.
-
-One row a span. Times are int64 ns of the row's clock; an id that a span does not carry is null. `pid` is different for
-different processes; `orig_pid` is what the file has, which ranks in containers may share.
-"""
+"""The span table for other tools: a Parquet file, or the answer to one SQL query. Needs the extras named in each error."""
 
 from __future__ import annotations
 
@@ -16,12 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
 from analyzers.errors import UnusableInputError
-from analyzers.readers.strace import family
-from analyzers.table.processes import merged_pids
-from analyzers.table.spans import ABSENT, ID_COLUMNS, Clock, Kind, Source, SpanTable
+from analyzers.extras import library
+from analyzers.table.arrow import span_arrow
+from analyzers.table.spans import SpanTable
 from analyzers.text.markdown import render_table
 from analyzers.text.output import drawn, write_output, writing
 from analyzers.text.tables import CellKind, Column, Table
@@ -33,10 +28,6 @@ QueryFormat = Literal["table", "md", "json", "csv"]
 
 _WIDTH = 200
 _READ_ONLY = ("SELECT", "EXPLAIN")
-
-
-class MissingExtraError(UnusableInputError):
-    """A library that an optional extra brings is not installed."""
 
 
 class QueryError(UnusableInputError):
@@ -58,7 +49,8 @@ def write_parquet(spans: SpanTable, path: Path) -> None:
         MissingExtraError: pyarrow is not installed.
         UnusableInputError: the file cannot be written.
     """
-    table = _arrow_table(spans, "parquet", "--export-parquet")
+    library("pyarrow", "parquet", "--export-parquet")
+    table = span_arrow(spans)
     parquet = importlib.import_module("pyarrow.parquet")
     partial = path.with_name(path.name + ".partial")
     with writing(path, "--export-parquet"):
@@ -75,8 +67,9 @@ def run_query(spans: SpanTable, query: str) -> QueryResult:
         MissingExtraError: duckdb or pyarrow is not installed.
         QueryError: the query is not one SELECT or EXPLAIN, or the database refuses it.
     """
-    duckdb = _library("duckdb", "sql", "--sql")
-    table = _arrow_table(spans, "sql", "--sql")
+    duckdb = library("duckdb", "sql", "--sql")
+    library("pyarrow", "sql", "--sql")
+    table = span_arrow(spans)
     connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
     try:
         connection.register(TABLE_NAME, table)
@@ -134,58 +127,3 @@ def _kind(values: Sequence[Any]) -> CellKind:
     known = [value for value in values if value is not None]
     numbers = all(isinstance(value, int | float | Decimal) and not isinstance(value, bool) for value in known)
     return CellKind.NUMBER if known and numbers else CellKind.TEXT
-
-
-def _arrow_table(spans: SpanTable, extra: str, option: str) -> Any:
-    arrow = _library("pyarrow", extra, option)
-
-    def labels(codes: Any, values: list[str]) -> Any:
-        return arrow.DictionaryArray.from_arrays(
-            arrow.array(np.asarray(codes, dtype=np.int32)), arrow.array(values or [""])
-        )
-
-    def integers(values: Any) -> Any:
-        column = np.ascontiguousarray(values)
-        return arrow.array(column, mask=column == ABSENT)
-
-    lanes, processes, threads = spans.lanes, spans.process_names, spans.thread_names
-    columns = {
-        "name": labels(spans.name, list(spans.names)),
-        "category": labels(spans.category, list(spans.categories)),
-        "family": labels(spans.name, [family(name) for name in spans.names]),
-        "start_ns": arrow.array(np.ascontiguousarray(spans.start_ns)),
-        "duration_ns": arrow.array(np.ascontiguousarray(spans.duration_ns)),
-        "end_ns": arrow.array(spans.end_ns),
-        "clock": labels(spans.clock, [clock.name.lower() for clock in Clock]),
-        "source": labels(spans.source, [source.name.lower() for source in Source]),
-        "kind": labels(spans.kind, [kind.name.lower() for kind in Kind]),
-        "rank": integers(spans.rank),
-        "logical_device": integers(spans.logical_device),
-        "physical_device": integers(spans.physical_device),
-        "pid": integers(np.append(merged_pids(spans), ABSENT)[spans.lane]),
-        "orig_pid": integers(spans.pid),
-        "tid": integers(spans.tid),
-        "process": labels(spans.lane, [processes.get(lane.process, "") for lane in lanes]),
-        "thread": labels(spans.lane, [threads.get(lane, "") for lane in lanes]),
-        "file": labels(spans.lane, [lane.file for lane in lanes]),
-        "hid": labels(spans.hid, list(spans.hids)),
-        **{column: integers(getattr(spans, column)) for column in ID_COLUMNS},
-        "arguments": arrow.array(_arguments(spans), type=arrow.string()),
-    }
-    return arrow.table(columns)
-
-
-def _arguments(spans: SpanTable) -> list[str | None]:
-    """The arguments of every row as a JSON object; null for none."""
-    encode = msgspec.json.Encoder(enc_hook=str).encode
-    rows = (spans.args(row) for row in range(len(spans)))
-    return [encode(arguments).decode(errors="replace") if arguments else None for arguments in rows]
-
-
-def _library(name: str, extra: str, option: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise MissingExtraError(
-            f"{option} needs {name}: install the extra, `pip install 'dsv4bench[{extra}]'`"
-        ) from None

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from analyzers.readers.strace import family
+from analyzers.table.families import family
 from analyzers.table.intervals import Interval
 from analyzers.table.spans import ABSENT, Source, SpanTable
 

@@ -24,6 +24,7 @@ from analyzers.readers.load_report import IssueCounter, IssueKind, LoadReport
 from analyzers.readers.log_processes import ClockAnchor, LogProcesses, ProcessFinder
 from analyzers.readers.utf8 import damaged_lines
 from analyzers.table.arguments import ArgumentFile, ArgumentList
+from analyzers.table.families import family
 from analyzers.table.spans import ABSENT, Clock, Lane, Source, SpanTable, SpanTableBuilder, as_id
 
 MARKERS = (b"[STRACE]", b"[CLOCK_ANCHOR]", b"[chip_process pid=", b"[HOSTLOG_DROPS]", b"[mono_ns=")
@@ -91,14 +92,6 @@ class StraceLog:
     def ready_devices(self) -> dict[int, int]:
         """pid -> logical device, from the ready lines; of the last process that had the pid."""
         return {ready.pid: ready.logical_device for ready in self.processes.ready}
-
-
-def family(name: str) -> str:
-    """The producer of a span by the first word of its name: chip, node, core, ext or unknown."""
-    word = name.split(".", 1)[0]
-    if word in ("chip", "core", "ext", "node"):
-        return word
-    return "node" if word in ("network1", "network2", "network3") else "unknown"
 
 
 def read_strace(data: bytes, path: str, *, issues: IssueCounter | None = None) -> StraceLog:

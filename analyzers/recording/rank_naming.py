@@ -9,9 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from analyzers.readers.strace import StraceLog, family
+from analyzers.readers.strace import StraceLog
 from analyzers.recording.clocks import process_windows
 from analyzers.recording.devices import ready_devices
+from analyzers.table.families import family
 from analyzers.table.spans import ABSENT, Clock, DeviceIds, Process, SpanTable
 
 RankBasis = Literal["manifest", "file name", "ready lines", "scheduler records", "pid order"]

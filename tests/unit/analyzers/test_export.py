@@ -12,7 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from analyzers.errors import UnusableInputError
-from analyzers.export import MissingExtraError, QueryError, run_query, write_parquet, write_query
+from analyzers.export import QueryError, run_query, write_parquet, write_query
+from analyzers.extras import MissingExtraError
 from analyzers.table.spans import (
     Clock,
     Kind,
