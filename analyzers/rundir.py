@@ -148,11 +148,11 @@ class Manifest(msgspec.Struct, frozen=True):
     """The variables that say which devices a process sees, where they were set."""
     error: str | None = None
     faults: list[str] = []
+    """Faults that were injected on request, each with the dispatch that it hit."""
     program_cache: dict[str, int] = {}
     """Programs of the first start that came from the cache (`hits`) or were compiled (`misses`)."""
     restarts: int = 0
     """How often the engine went on with new ranks after a failure."""
-    """Faults that were injected on request, each with the dispatch that it hit."""
 
     @property
     def depth(self) -> int | None:

@@ -16,7 +16,7 @@ from analyzers.readers.requests import Requests
 from analyzers.readers.strace import StraceLog
 from analyzers.rundir import Manifest
 
-Content = ChromeTrace | StraceLog | Requests | ObservedFile | Manifest
+Reading = ChromeTrace | StraceLog | Requests | ObservedFile | Manifest
 """What the readers make of files."""
 
 
@@ -27,7 +27,7 @@ class Format:
     name: str
     looks_like: Callable[[OpenedFile], bool]
     """Whether a file is of it, by its head."""
-    read: Callable[[OpenedFile], Content]
+    read: Callable[[OpenedFile], Reading]
     """Reads what `looks_like` accepted, front to back and once."""
 
 
@@ -50,7 +50,7 @@ def format_of(opened: OpenedFile) -> Format | None:
     return next((known for known in FORMATS if known.looks_like(opened)), None)
 
 
-def read_file(path: Path) -> Content:
+def read_file(path: Path) -> Reading:
     """Read one file by what it is.
 
     Raises:

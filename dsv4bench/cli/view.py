@@ -38,15 +38,18 @@ def view(
     """
     import webbrowser
 
-    from analyzers.analysis import analyze_recording
-    from analyzers.recording.recording import load_recording
+    from analyzers.analysis import analyze_runs
+    from analyzers.recording.recording import load_runs
     from analyzers.report.html import render_html
     from analyzers.serve.server import ReportServer, draw_timeline
 
-    recording = load_recording(paths)
-    page = render_html(analyze_recording(recording), "Analysis")
-    comparable = recording.clocks.method != "not aligned"
-    timeline = draw_timeline(recording.spans, comparable=comparable) if perfetto else None
+    runs = load_runs(paths)
+    page = render_html(analyze_runs(runs), "Analysis")
+    timeline = None
+    if perfetto:
+        recording = runs.only()
+        comparable = recording.clocks.method != "not aligned"
+        timeline = draw_timeline(recording.spans, comparable=comparable)
     server = ReportServer(page, port=port, timeline=timeline, perfetto_ui=perfetto_ui)
     typer.echo(f"Report:   {server.url}")
     if server.perfetto_url is not None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
+import msgspec
+
 from analyzers.rundir import (
     DEVICE_VARIABLES,
     SCHEMA_VERSION,
@@ -267,7 +269,7 @@ class Launcher:
             merge_fragments(self._directory.sa_profile)
 
     def _stamp(self, field: str) -> None:
-        self._timing = _replace_timing(self._timing, field, time.perf_counter_ns())
+        self._timing = msgspec.structs.replace(self._timing, **{field: time.perf_counter_ns()})
 
     def _write_manifest(self, status: RunStatus, error: BaseException | None = None) -> None:
         manifest = Manifest(
@@ -314,10 +316,6 @@ def engine_options(
         rank_logs=tuple(directory.rank_log(rank) for rank in range(engine.ranks)),
         server_log=directory.server_log,
     )
-
-
-def _replace_timing(timing: RunTiming, field: str, value: int) -> RunTiming:
-    return RunTiming(**{**{name: getattr(timing, name) for name in timing.__struct_fields__}, field: value})
 
 
 def _since(before: EngineProgress, now: EngineProgress) -> EngineProgress:
