@@ -33,11 +33,11 @@ class Format:
 
 FORMATS: tuple[Format, ...] = (
     Format("Chrome trace", chrome_trace.looks_like, chrome_trace.read),
-    Format("samples", samples.looks_like, samples.read),
-    Format("events", events.looks_like, events.read),
-    Format("rank steps", rank_steps.looks_like, rank_steps.read),
-    Format("draft steps", draft_steps.looks_like, draft_steps.read),
-    Format("counters", counters.looks_like, counters.read),
+    Format(samples.KIND, samples.looks_like, samples.read),
+    Format(events.KIND, events.looks_like, events.read),
+    Format(rank_steps.KIND, rank_steps.looks_like, rank_steps.read),
+    Format(draft_steps.KIND, draft_steps.looks_like, draft_steps.read),
+    Format(counters.KIND, counters.looks_like, counters.read),
     Format("manifest", manifest.looks_like, manifest.read),
     Format("requests", requests.looks_like, requests.read),
     Format("STRACE log", strace.looks_like, strace.read),
