@@ -9,11 +9,14 @@ from pathlib import Path
 import msgspec
 
 from analyzers.findings import find
+from analyzers.findings.runs import several_runs
 from analyzers.measurement import AnalysisOptions, Measured, measure
-from analyzers.recording.recording import Recording, load_recording
+from analyzers.recording.filters import FilterError
+from analyzers.recording.recording import Recording, Runs, load_runs
 from analyzers.report.build import build_report
 from analyzers.report.finding import UNSOUND
-from analyzers.report.model import Report
+from analyzers.report.joined import join_reports
+from analyzers.report.model import Report, RunReport
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,24 @@ def analyze(paths: Iterable[str | Path], options: AnalysisOptions | None = None)
     Raises:
         UnusableInputError: a path cannot be read or is none of the known formats.
     """
-    return analyze_recording(load_recording(paths), options)
+    return analyze_runs(load_runs(paths), options)
+
+
+def analyze_runs(runs: Runs, options: AnalysisOptions | None = None) -> Report:
+    """Measure runs that were already read, each by itself, and report them together.
+
+    Raises:
+        FilterError: one of them has nothing of what a filter asks for.
+    """
+    if len(runs.recordings) == 1:
+        return analyze_recording(runs.recordings[0], options)
+    reports = []
+    for recording in runs.recordings:
+        try:
+            reports.append(RunReport(recording.name, analyze_recording(recording, options)))
+        except FilterError as error:
+            raise FilterError(f"{recording.name}: {error}") from error
+    return join_reports(reports, [several_runs([run.name for run in reports], runs.evidence)])
 
 
 def analyze_recording(recording: Recording, options: AnalysisOptions | None = None) -> Report:
@@ -66,12 +86,13 @@ def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict
     ]
     if strict and unsound:
         return Verdict(4, f"{unsound[0].title} (--strict)")
-    measured = [figures for figures in report.requests if figures.phase == "measured"]
-    if measured and all(figures.failed == figures.requests for figures in measured):
-        failed = sum(figures.failed for figures in measured)
-        return Verdict(1, f"failed={failed} of {failed}: every request failed")
-    if report.mtp_accuracy is not None and report.mtp_accuracy.different_requests:
-        return Verdict(
-            1, next(f"{f.title}: {f.evidence}" for f in report.findings if f.code == "mtp_accuracy")
-        )
+    for part in report.parts:
+        measured = [figures for figures in part.requests if figures.phase == "measured"]
+        if measured and all(figures.failed == figures.requests for figures in measured):
+            failed = sum(figures.failed for figures in measured)
+            return Verdict(1, f"failed={failed} of {failed}: every request failed")
+        if part.mtp_accuracy is not None and part.mtp_accuracy.different_requests:
+            return Verdict(
+                1, next(f"{f.title}: {f.evidence}" for f in part.findings if f.code == "mtp_accuracy")
+            )
     return Verdict(0, "ok")

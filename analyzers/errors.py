@@ -19,12 +19,6 @@ class NoDataError(AnalyzerError):
     exit_code = 3
 
 
-class InvalidDataError(AnalyzerError):
-    """Records were lost or lifecycles are invalid beyond what the user allowed."""
-
-    exit_code = 4
-
-
 class NotComparableError(AnalyzerError):
     """Two measurements cannot be compared, or too few of them decide: the gate fails closed."""
 

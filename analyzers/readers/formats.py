@@ -16,7 +16,7 @@ from analyzers.readers.requests import Requests
 from analyzers.readers.strace import StraceLog
 from analyzers.rundir import Manifest
 
-Content = ChromeTrace | StraceLog | Requests | ObservedFile | Manifest
+Reading = ChromeTrace | StraceLog | Requests | ObservedFile | Manifest
 """What the readers make of files."""
 
 
@@ -27,17 +27,17 @@ class Format:
     name: str
     looks_like: Callable[[OpenedFile], bool]
     """Whether a file is of it, by its head."""
-    read: Callable[[OpenedFile], Content]
+    read: Callable[[OpenedFile], Reading]
     """Reads what `looks_like` accepted, front to back and once."""
 
 
 FORMATS: tuple[Format, ...] = (
     Format("Chrome trace", chrome_trace.looks_like, chrome_trace.read),
-    Format("samples", samples.looks_like, samples.read),
-    Format("events", events.looks_like, events.read),
-    Format("rank steps", rank_steps.looks_like, rank_steps.read),
-    Format("draft steps", draft_steps.looks_like, draft_steps.read),
-    Format("counters", counters.looks_like, counters.read),
+    Format(samples.KIND, samples.looks_like, samples.read),
+    Format(events.KIND, events.looks_like, events.read),
+    Format(rank_steps.KIND, rank_steps.looks_like, rank_steps.read),
+    Format(draft_steps.KIND, draft_steps.looks_like, draft_steps.read),
+    Format(counters.KIND, counters.looks_like, counters.read),
     Format("manifest", manifest.looks_like, manifest.read),
     Format("requests", requests.looks_like, requests.read),
     Format("STRACE log", strace.looks_like, strace.read),
@@ -50,7 +50,7 @@ def format_of(opened: OpenedFile) -> Format | None:
     return next((known for known in FORMATS if known.looks_like(opened)), None)
 
 
-def read_file(path: Path) -> Content:
+def read_file(path: Path) -> Reading:
     """Read one file by what it is.
 
     Raises:

@@ -22,6 +22,7 @@ FindingCode = Literal[
     "lifecycle_fault",
     "mtp_accuracy",
     "mtp_impossible",
+    "runs_joined",
     "healthy",
     "pipeline_collapsed",
     "synchronous_fallback",

@@ -100,8 +100,16 @@ class LifecycleFigures(msgspec.Struct, frozen=True):
     declared_depth: int | None
 
 
-class Report(msgspec.Struct, frozen=True):
-    """Everything that was measured in one recording."""
+class RunReport(msgspec.Struct, frozen=True):
+    """One of several runs, measured by itself."""
+
+    name: str
+    """Its directory, or its file."""
+    report: Report
+
+
+class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything that was measured in one recording, or in several runs, each by itself."""
 
     schema_version: int
     inputs: list[LoadReport]
@@ -140,6 +148,13 @@ class Report(msgspec.Struct, frozen=True):
     span_names: list[SpanFigures]
     series: Series
     """What charts draw."""
+    runs: list[RunReport] = []
+    """Where the inputs are of several runs: each of them, with all figures of its own. [], and left out, for one run."""
+
+    @property
+    def parts(self) -> list[Report]:
+        """The report of every run: this one, where there is one run."""
+        return [run.report for run in self.runs] or [self]
 
     @property
     def has_data(self) -> bool:
@@ -148,4 +163,5 @@ class Report(msgspec.Struct, frozen=True):
             self.spans > 0
             or any(item.n for item in self.observations)
             or any(figures.requests for figures in self.requests)
+            or any(run.report.has_data for run in self.runs)
         )

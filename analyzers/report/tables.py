@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from functools import partial
 
@@ -42,8 +43,14 @@ def report_tables(report: Report, *, full: bool = True) -> list[Table]:
 
     With `full=False` those that repeat or only complete the others are left out: rounds of a callable whose steady
     rounds are drawn, prefill and warm-up beside measured decode, lifecycles without a fault, inputs without a loss,
-    and spans by name where steps or ranks are known.
+    and spans by name where steps or ranks are known. Of several runs, those of each, under its name.
     """
+    if report.runs:
+        return [
+            dataclasses.replace(table, title=f"{run.name}: {table.title}")
+            for run in report.runs
+            for table in report_tables(run.report, full=full)
+        ]
     if not full:
         report = _essential(report)
     summary = overview(report)

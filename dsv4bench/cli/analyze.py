@@ -97,12 +97,12 @@ def analyze(
 
     Exit codes: 0 ok, 1 every request failed, 2 unusable input, 3 no data, 4 lost or invalid data.
     """
-    from analyzers.analysis import analyze_recording, judge
+    from analyzers.analysis import analyze_runs, judge
     from analyzers.clients.goodput import parse_slos
     from analyzers.measurement import AnalysisOptions
     from analyzers.recording.filters import apply_filters
     from analyzers.recording.rank_files import parse_file_ranks
-    from analyzers.recording.recording import LoadOptions, load_recording
+    from analyzers.recording.recording import LoadOptions, load_runs
     from analyzers.report.tables import report_tables
     from analyzers.report.write import write_report
 
@@ -110,18 +110,18 @@ def analyze(
         steps=steps, ranks=ranks, callable_glob=callable_glob, window=window, exclude_warmup=exclude_warmup
     )
     slos = parse_slos(slo) if slo is not None else None
-    recording = load_recording(paths, LoadOptions(parse_file_ranks(rank or []), allow_missing))
+    runs = load_runs(paths, LoadOptions(parse_file_ranks(rank or []), allow_missing))
     if export_parquet is not None:
         from analyzers.export import write_parquet
 
-        write_parquet(apply_filters(recording, filters).spans, export_parquet)
+        write_parquet(apply_filters(runs.only(), filters).spans, export_parquet)
     if sql is not None:
         from analyzers.export import run_query, write_query
 
-        write_query(run_query(apply_filters(recording, filters).spans, sql), sql_format.value, out)
+        write_query(run_query(apply_filters(runs.only(), filters).spans, sql), sql_format.value, out)
         return
     options = AnalysisOptions(round(late_ms * 1e6), filters, include_warmup, slos)
-    report = analyze_recording(recording, options)
+    report = analyze_runs(runs, options)
     write_report(report, report_tables(report, full=full), output_format.value, out, title="Analysis")
     verdict = judge(report, strict=strict, max_loss=max_loss)
     if verdict.exit_code:

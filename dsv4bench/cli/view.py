@@ -38,15 +38,15 @@ def view(
     """
     import webbrowser
 
-    from analyzers.analysis import report_of
+    from analyzers.analysis import analyze_runs
     from analyzers.measurement import measure
-    from analyzers.recording.recording import load_recording
+    from analyzers.recording.recording import load_runs
     from analyzers.report.html import render_html
     from analyzers.serve.server import ReportServer, draw_timeline
 
-    measured = measure(load_recording(paths))
-    page = render_html(report_of(measured), "Analysis")
-    timeline = draw_timeline(measured) if perfetto else None
+    runs = load_runs(paths)
+    timeline = draw_timeline(measure(runs.only())) if perfetto else None
+    page = render_html(analyze_runs(runs), "Analysis")
     server = ReportServer(page, port=port, timeline=timeline, perfetto_ui=perfetto_ui)
     typer.echo(f"Report:   {server.url}")
     if server.perfetto_url is not None:

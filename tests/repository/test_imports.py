@@ -42,7 +42,8 @@ ROOMS = (
     ("recording",),
     ("readers",),
     ("table", "text", "statistics"),
-    ("errors", "rundir"),
+    ("rundir", "extras"),
+    ("errors", "machine"),
 )
 LEVEL_OF_ROOM = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 

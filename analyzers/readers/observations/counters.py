@@ -11,6 +11,7 @@ from analyzers.readers.load_report import IssueCounter
 from analyzers.readers.observations.acceptance import AcceptanceFigure, acceptance
 from analyzers.readers.observations.observation import Observation, ObservedFile, report_of
 
+KIND = "counters"
 _SERIES = re.compile(
     r"([A-Za-z_:][A-Za-z0-9_:]*)(\{(?:[^}\"]|\"(?:[^\"\\]|\\.)*\")*\})?"  # name and labels
     r"[ \t]+([^\s#]+)(?:[ \t]+-?\d+(?:\.\d+)?)?(?:[ \t]+#.*)?[ \t]*",  # value, time, exemplar
@@ -76,7 +77,7 @@ def _measure(path: str, before: dict[str, float], after: dict[str, float]) -> Ob
     """Counters of speculative decoding, summed over engines; `_total` counts where a name comes with and without."""
     names = {series: match for series in after if (match := _SPECULATION.search(series.partition("{")[0]))}
     if not names:
-        return Observation(path, "counters", len(after), {}, ["no counters of speculative decoding"])
+        return Observation(path, KIND, len(after), {}, ["no counters of speculative decoding"])
     has_totals = any(match[2] for match in names.values())
     notes, totals = [], dict.fromkeys((_DRAFTS, _DRAFT_TOKENS, _ACCEPTED), 0.0)
     broken = False
@@ -98,4 +99,4 @@ def _measure(path: str, before: dict[str, float], after: dict[str, float]) -> Ob
         notes.append("more accepted than drafted: the counts are impossible")
     if broken:
         figures = dict.fromkeys(figures, None)
-    return Observation(path, "counters", len(after), figures, notes)
+    return Observation(path, KIND, len(after), figures, notes)

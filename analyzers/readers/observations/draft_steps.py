@@ -13,6 +13,8 @@ from analyzers.readers.observations.records import (
     read_records,
 )
 
+KIND = "draft steps"
+
 
 def looks_like(opened: OpenedFile) -> bool:
     """Whether the first record counts drafts."""
@@ -24,7 +26,7 @@ def read(opened: OpenedFile) -> ObservedFile:
     steps = read_records(opened, _is_step, _counts)
     drafted, accepted = sum(step[0] for step in steps), sum(step[1] for step in steps)
     figures = acceptance(len(steps), drafted, accepted)
-    observation = Observation(opened.name, "draft steps", len(steps), figures)
+    observation = Observation(opened.name, KIND, len(steps), figures)
     return ObservedFile(observation, report_of(opened.name, observation.n, opened.issues))
 
 

@@ -13,6 +13,7 @@ from analyzers.readers.files import OpenedFile
 from analyzers.readers.observations.observation import Figure, Observation, ObservedFile, report_of
 from analyzers.readers.observations.records import Record, count, first_record, read_records
 
+KIND = "events"
 _WALL_STEP_NS = 1_000_000
 """The wall clock stepped when it and the monotonic clock disagree by more than this between two events."""
 
@@ -97,4 +98,4 @@ def _measure(path: str, events: Sequence[_Event]) -> Observation:
         EventFigure.LATENCY: sum(latencies) / len(latencies) / 1e6 if latencies else None,
         EventFigure.PAIRS: len(latencies),
     }
-    return Observation(path, "events", len(events), figures, notes)
+    return Observation(path, KIND, len(events), figures, notes)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Self
 
 import msgspec
 
 from analyzers.readers.load_report import IssueCounter, LoadReport
-
-ObservationKind = Literal["rank steps", "draft steps", "counters", "samples", "events"]
 
 
 class Figure(StrEnum):
@@ -31,7 +29,8 @@ class Observation(msgspec.Struct, frozen=True):
     """The figures of one file, or of a pair that belongs together. Names carry their unit."""
 
     path: str
-    kind: ObservationKind
+    kind: str
+    """The name of its format."""
     n: int
     figures: dict[str, float | None]
     """By `Figure`."""

@@ -18,6 +18,7 @@ from analyzers.readers.observations.records import (
 from analyzers.statistics.summary import uniform_test
 from analyzers.text.words import counted
 
+KIND = "rank steps"
 STRAGGLER_P_VALUE = 0.01
 _STEPS_SHOWN = 20
 
@@ -70,7 +71,7 @@ def _measure(path: str, steps: Sequence[dict[str, float]]) -> Observation:
     if shown:
         more = f" and {len(whole) - len(shown)} more" if len(whole) > len(shown) else ""
         notes.append(f"slowest by step: {', '.join(rank or 'several' for rank in shown)}{more}")
-    return Observation(path, "rank steps", len(steps), figures, notes)
+    return Observation(path, KIND, len(steps), figures, notes)
 
 
 def _straggler(slowest: Counter[str], ranks: Sequence[str], steps: int) -> list[str]:

@@ -12,6 +12,7 @@ from analyzers.readers.load_report import IssueCounter
 from analyzers.readers.observations.observation import Figure, Observation, ObservedFile, report_of
 from analyzers.statistics.summary import P95_NEEDS, P99_NEEDS, percentile
 
+KIND = "samples"
 _ARRAY_OF_NUMBERS = re.compile(r"\[\s*-?\d")
 
 
@@ -53,7 +54,7 @@ def read(opened: OpenedFile) -> ObservedFile:
         figures[figure] = percentile(numbers, percent) if numbers else None
         if len(numbers) < needs:
             notes.append(f"{figure}: n={len(numbers)} < {needs}: not resolvable")
-    observation = Observation(opened.name, "samples", len(numbers), figures, notes)
+    observation = Observation(opened.name, KIND, len(numbers), figures, notes)
     return ObservedFile(observation, report_of(opened.name, len(numbers), issues))
 
 

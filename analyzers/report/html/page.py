@@ -25,16 +25,15 @@ from analyzers.text.words import counted
 
 def render_html(report: Report, title: str) -> str:
     """The whole report: overview, findings, charts, requests and every table."""
-    sections = [
-        ("overview", "Overview", _overview(report)),
-        ("findings", "Findings", _findings(report.findings)),
-        ("timeline", "Step timeline", _timelines(report.series.timelines)),
-        ("steps", "Steps over time", [_latency(series) for series in report.series.step_latency]),
-        ("skew", "Skew of the ranks", [_skew(grid) for grid in report.series.lateness]),
-        ("distributions", "Distributions", _distributions(report.series.distributions)),
-        ("requests", "Requests", _requests(report)),
-        ("tables", "All tables", _tables(report)),
-    ]
+    sections = _sections(report)
+    if report.runs:
+        sections = [("findings", "Findings", _findings(report.findings))]
+        for number_of_run, run in enumerate(report.runs, 1):
+            mark = f"run-{number_of_run}-"
+            sections += [
+                (mark + name, f"{run.name}: {heading}", content)
+                for name, heading, content in _sections(run.report, mark)
+            ]
     shown = [(name, heading, content) for name, heading, content in sections if content]
     links = [element("a", heading, href=f"#{name}") for name, heading, _ in shown]
     about = _about(report)
@@ -51,6 +50,20 @@ def render_html(report: Report, title: str) -> str:
         element("footer", f"dsv4bench report, schema version {report.schema_version}"),
     )
     return "<!doctype html>\n" + element("html", head(title), body, lang="en").html + "\n"
+
+
+def _sections(report: Report, mark: str = "") -> list[tuple[str, str, list[Markup]]]:
+    """Name, heading and content of every section of one run; `mark` tells its timelines from those of other runs."""
+    return [
+        ("overview", "Overview", _overview(report)),
+        ("findings", "Findings", _findings(report.findings)),
+        ("timeline", "Step timeline", _timelines(report.series.timelines, mark)),
+        ("steps", "Steps over time", [_latency(series) for series in report.series.step_latency]),
+        ("skew", "Skew of the ranks", [_skew(grid) for grid in report.series.lateness]),
+        ("distributions", "Distributions", _distributions(report.series.distributions)),
+        ("requests", "Requests", _requests(report)),
+        ("tables", "All tables", _tables(report)),
+    ]
 
 
 def _about(report: Report) -> str:
@@ -107,19 +120,23 @@ def _findings(findings: Sequence[Finding]) -> list[Markup]:
     return [element("ul", *items, class_="findings")]
 
 
-def _timelines(timelines: Sequence[Timeline]) -> list[Markup]:
+def _timelines(timelines: Sequence[Timeline], mark: str) -> list[Markup]:
     if not timelines:
         return []
     inputs = []
     panels = []
     for index, timeline in enumerate(timelines):
-        name = f"timeline-{index}"
+        name = f"{mark}timeline-{index}"
         caption = (
             f"{timeline.which}: {timeline.shown} of {timeline.of}, {timeline.callable}; {timeline.notes[0]}"
         )
         inputs.append(
             element(
-                "input", type="radio", name="timeline", id=name, checked="checked" if index == 0 else None
+                "input",
+                type="radio",
+                name=f"{mark}timeline",
+                id=name,
+                checked="checked" if index == 0 else None,
             )
         )
         inputs.append(element("label", timeline.which, for_=name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +74,7 @@ def test_no_spans_are_a_data_frame_of_the_same_types() -> None:
     some, none = span_frame(table()), span_frame(empty_table())
     assert len(none) == 0
     # The type of a category holds its texts, of which an empty table has none.
-    numbers = [name for name, kind in some.dtypes.items() if not isinstance(kind, pd.CategoricalDtype)]
+    numbers = [str(name) for name, kind in some.dtypes.items() if not isinstance(kind, pd.CategoricalDtype)]
     assert none.dtypes[numbers].to_dict() == some.dtypes[numbers].to_dict()
     assert list(none.columns) == list(some.columns)
 
@@ -104,7 +105,9 @@ def test_no_integer_changes_between_arrow_and_pandas(rows: list[tuple[int, int |
         ),
     ],
 )
-def test_a_missing_library_names_its_extra(library, call, message, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_names_its_extra(
+    library: str, call: Callable[[SpanTable], object], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(MissingExtraError, match=message):
         call(table())
