@@ -92,7 +92,7 @@ def draw_timelines(measured: Measured) -> list[Timeline]:
     """Timelines of the decode callable with the most steps; of its rounds where no lifecycle tells of steps."""
     spans, matching = measured.recording.spans, measured.matching
     steps = _main_steps(measured.lifecycle)
-    work = _serving(spans, steps, matching) if len(steps) else _runtime(spans, matching)
+    work = _serving(measured, steps) if len(steps) else _runtime(spans, matching)
     return [] if work is None else [_draw(work, which, first) for which, first in _windows(work)]
 
 
@@ -119,11 +119,12 @@ def _main_steps(lifecycle: Lifecycle) -> Steps:
     return steps.select(max(decode, key=len, default=np.empty(0, dtype=np.intp)))
 
 
-def _serving(spans: SpanTable, steps: Steps, matching: RoundMatching) -> _Work:
+def _serving(measured: Measured, steps: Steps) -> _Work:
+    spans, matching = measured.recording.spans, measured.matching
     numbers, basis = _numbers(steps)
     always = np.ones(len(steps), dtype=np.bool_)
     lanes = [
-        _prepared(spans, steps, numbers),
+        _prepared(measured.lifecycle.step_spans(PREPARE_SPAN), steps, numbers),
         _Bars("submit", None, steps.start_ns, steps.submit_end_ns, numbers, always),
         _Bars("in flight", None, steps.start_ns, steps.end_ns, numbers, always),
         _Bars("wait", None, steps.wait_start_ns, steps.end_ns, numbers, always),
@@ -135,8 +136,8 @@ def _serving(spans: SpanTable, steps: Steps, matching: RoundMatching) -> _Work:
     elif matching.ranks:
         by_dispatch = dict(zip(steps.dispatch_id.tolist(), numbers.tolist(), strict=True))
         by_dispatch.pop(ABSENT, None)
-        lanes += _ranks(matching.rounds, lambda _, item: by_dispatch.get(_dispatch(item)))
-        if matching.rounds and not any(_dispatch(item) in by_dispatch for item in matching.rounds):
+        lanes += _ranks(matching.rounds, lambda _, item: by_dispatch.get(item.dispatch_id))
+        if matching.rounds and not any(item.dispatch_id in by_dispatch for item in matching.rounds):
             notes.append("ranks are drawn without numbers: no id joins their runs to steps")
     name = steps.endpoints.callables[steps.callable[0]]
     return _Work(name, steps.start_ns, steps.end_ns, lanes, notes)
@@ -187,9 +188,8 @@ def _bars(
     )
 
 
-def _prepared(spans: SpanTable, steps: Steps, numbers: Int64s) -> _Bars:
+def _prepared(prepared: StepSpans, steps: Steps, numbers: Int64s) -> _Bars:
     """The outermost prepare span of each step, in the process that submits."""
-    prepared = StepSpans(spans, PREPARE_SPAN)
     process = steps.endpoints.processes[steps.process[0]]
     own = np.array([other == process for other in (*prepared.processes, None)], dtype=np.bool_)[
         prepared.process
@@ -212,10 +212,6 @@ def _ranks(rounds: Sequence[RankRound], number: Callable[[int, RankRound], int |
         _bars("runner_run", rank, [interval for interval, _ in bars], [number for _, number in bars])
         for rank, bars in sorted(by_rank.items())[:RANKS_SHOWN]
     ]
-
-
-def _dispatch(item: RankRound) -> int:
-    return next(iter(item.runs.values())).dispatch_id
 
 
 def _around(intervals: Iterable[Interval]) -> Interval:

@@ -49,9 +49,7 @@ def _in_scope(skew: RankSkew, rounds: Sequence[Round], measured: Measured) -> li
     if skew.scope == "all":
         return list(enumerate(rounds))
     return [
-        (index, item)
-        for index, item in enumerate(rounds)
-        if next(iter(item.runs.values())).dispatch_id in measured.steady_dispatches
+        (index, item) for index, item in enumerate(rounds) if item.dispatch_id in measured.steady_dispatches
     ]
 
 

@@ -62,6 +62,11 @@ class Round:
         """Whether every rank has its root."""
         return not self.missing
 
+    @property
+    def dispatch_id(self) -> int:
+        """The dispatch that it is; ABSENT where its runs do not say."""
+        return next(iter(self.runs.values())).dispatch_id
+
 
 @dataclass(frozen=True)
 class RoundMatching:
@@ -276,10 +281,10 @@ def lost_runs(matching: RoundMatching, completed: Collection[int]) -> list[LostR
             last[rank] = index
     lost = []
     for index, item in enumerate(matching.rounds):
-        dispatch = next(iter(item.runs.values())).dispatch_id
+        dispatch = None if item.dispatch_id == ABSENT else item.dispatch_id
         for rank in item.missing:
-            if first[rank] < index < last[rank] or dispatch in completed:
-                lost.append(LostRun(rank, item.callable, None if dispatch == ABSENT else dispatch))
+            if first[rank] < index < last[rank] or item.dispatch_id in completed:
+                lost.append(LostRun(rank, item.callable, dispatch))
     return lost
 
 

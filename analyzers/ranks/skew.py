@@ -126,15 +126,11 @@ def measure_skew(
     for name, rounds in order:
         indexed = list(enumerate(rounds))
         if steady_dispatches is not None:
-            steady = [(index, item) for index, item in indexed if _dispatch(item) in steady_dispatches]
+            steady = [(index, item) for index, item in indexed if item.dispatch_id in steady_dispatches]
             if steady:
                 figures.append(_measure(name, "steady", steady, matching, late_ns, bubbles))
         figures.append(_measure(name, "all", indexed, matching, late_ns, bubbles))
     return figures
-
-
-def _dispatch(item: RankRound) -> int:
-    return next(iter(item.runs.values())).dispatch_id
 
 
 def _measure(
