@@ -11,7 +11,8 @@ import msgspec
 
 from analyzers.ranks.rounds import PHASES, MatchedBy, RankRun, RoundMatching
 from analyzers.ranks.rounds import Round as RankRound
-from analyzers.statistics.summary import Summary, UnevenTest, summarize, uniform_test
+from analyzers.statistics.counts import UnevenTest, uniform_test
+from analyzers.statistics.summary import Summary, summarize
 from analyzers.table.callables import is_prefill
 from analyzers.table.intervals import Interval
 

@@ -24,7 +24,8 @@ from analyzers.readers.json_objects import (
     value_at,
 )
 from analyzers.readers.load_report import IssueCounter, LoadReport
-from analyzers.statistics.summary import P95_NEEDS, P99_NEEDS, percentile, uniform_test
+from analyzers.statistics.counts import uniform_test
+from analyzers.statistics.summary import P95_NEEDS, P99_NEEDS, percentile
 from analyzers.table.arguments import LENIENT_JSON
 from analyzers.text.words import counted
 
