@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -172,7 +173,7 @@ def tables(trials: int, seed: int, markdown: bool) -> None:
         label = order if len(order) <= 4 else "all base, then all head"
         counts = [
             rate(
-                lambda world, change, order=order: gate_in_order(world, change, order),
+                partial(gate_in_order, order=order),
                 0.0,
                 trials,
                 seed,

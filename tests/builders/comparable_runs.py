@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from analyzers.rundir import Manifest, RankProcess, RequestRecord, RunDirectory, RunTiming
+from analyzers.machine import MachineFacts
+from analyzers.rundir import SCHEMA_VERSION, Manifest, RankProcess, RequestRecord, RunDirectory, RunTiming
 
 US, MS = 1_000, 1_000_000
 STEPS, RANKS, REQUESTS = 24, 8, 4
@@ -73,13 +74,13 @@ def write_run(
     for section, values in (settings or {}).items():
         profile[section] = {**profile[section], **values}
     manifest = Manifest(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         tool_version="0",
         status="complete",
         profile=profile,
         argv=[],
         versions={},
-        host={"processor": processor, "cores": "2"},
+        host=MachineFacts(processor=processor, cores=2),
         git={},
         device_map=[RankProcess(rank, 600 + rank, f"cpu:{rank}") for rank in range(RANKS)],
         clocks={},

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", type=Path, required=True)
@@ -45,19 +46,23 @@ number = int(re.sub(r"\D", "", place) or 0)
 # Five values in turn, one per mille apart: noise without chance.
 step_ns = round(arguments.tpot * arguments.per_step * (1 + (number * 3 % 5 - 2) / 1000) * 1e6)
 arguments.out.mkdir()
-profile = {"name": "fake", "engine": {"depth": 2}, "load": {"requests": 1, "output_tokens": 20}}
+profile: dict[str, Any] = {
+    "name": "fake",
+    "engine": {"depth": 2},
+    "load": {"requests": 1, "output_tokens": 20},
+}
 for setting in arguments.set:
     key, _, value = setting.partition("=")
     section, _, name = key.partition(".")
     profile[section][name] = json.loads(value)
 manifest = {
-    "schema_version": 1,
+    "schema_version": 2,
     "tool_version": "0",
     "status": "complete",
     "profile": profile,
     "argv": sys.argv,
     "versions": {},
-    "host": {"processor": "fake", "cores": "2", "memory_bytes": "1073741824"},
+    "host": {"processor": "fake", "cores": 2, "memory_bytes": 1073741824},
     "git": {},
     "device_map": [],
     "clocks": {},

@@ -9,8 +9,7 @@ import pytest
 
 from analyzers.analysis import analyze, judge
 from analyzers.report.model import Report
-
-TRACES = Path(__file__).parent / "data" / "traces"
+from tests.builders.places import TRACES
 
 L2 = "simpler-l2_pipe_depth2.log"
 MULTI_CHIP = "simpler-l3_multi_chip_dispatch.log"

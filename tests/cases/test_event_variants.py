@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ Issues = dict[str, tuple[int, int]]
 """kind -> (count, lost)"""
 
 
-def event(name: str, at: float = 1, **fields: object) -> str:
+def event(name: str, at: float | str = 1, **fields: object) -> str:
     return json.dumps({"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": at, "dur": 1, **fields})
 
 
@@ -119,7 +120,7 @@ def test_10_an_integer_of_thousands_of_digits_costs_nothing() -> None:
 
 
 def test_27_either_of_pid_and_tid_may_be_missing() -> None:
-    fields = [{"tid": 1}, {"pid": 1}, {"pid": None, "tid": ""}, {"pid": 0, "tid": 0}]
+    fields: list[dict[str, Any]] = [{"tid": 1}, {"pid": 1}, {"pid": None, "tid": ""}, {"pid": 0, "tid": 0}]
     events = [{"ph": "X", "name": "x", "ts": 1, "dur": 1, **ids} for ids in fields]
     trace = read(json.dumps(events))
     assert [trace.spans.lane_of(row)[1:3] for row in range(4)] == [(None, 1), (1, None), (None, None), (0, 0)]

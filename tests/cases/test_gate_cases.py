@@ -10,13 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from dsv4bench.cli import app
-
-DATA = Path(__file__).parent / "data"
+from tests.builders.places import CASES
 
 
 def check(case: str, *options: str) -> tuple[int, str]:
     """Exit code and output of `gate check` on the files of a case."""
-    directory = DATA / case
+    directory = CASES / case
     arguments = [str(directory / "candidate.json"), "--baseline", str(directory / "baseline.json"), *options]
     done = CliRunner().invoke(app, ["gate", "check", *arguments])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
@@ -45,8 +44,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_72_all_requests_failed_is_no_data_and_no_improvement() -> None:
-    requests = DATA / "72-percentile-of-nothing" / "requests.jsonl"
-    baseline = DATA / "79-gate-same-code" / "baseline.json"
+    requests = CASES / "72-percentile-of-nothing" / "requests.jsonl"
+    baseline = CASES / "79-gate-same-code" / "baseline.json"
     done = CliRunner().invoke(app, ["gate", "check", str(requests), "--baseline", str(baseline)])
     assert done.exit_code == 3
     assert done.output.startswith("NO-DATA: no data")
@@ -81,7 +80,7 @@ def test_77_another_configuration_or_machine() -> None:
 
 
 def test_79_one_slow_run_of_the_same_code_passes() -> None:
-    case = DATA / "79-gate-same-code"
+    case = CASES / "79-gate-same-code"
     values = [json.loads((case / f"{name}.json").read_text()) for name in ("baseline", "candidate")]
     base, head = (document["metrics"]["tpot_ms"] for document in values)
     assert mean(head) / mean(base) > 1.03, "the ratio of the means alone would alarm"

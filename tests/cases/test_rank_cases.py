@@ -9,13 +9,12 @@ import pytest
 from analyzers.analysis import analyze, analyze_recording
 from analyzers.errors import UnusableInputError
 from analyzers.recording.recording import LoadOptions, Recording, load_recording
-
-DATA = Path(__file__).parent / "data"
+from tests.builders.places import CASES
 
 
 def load(case: str, *names: str, **options: object) -> Recording:
-    ranks = {str(DATA / case / name): rank for name, rank in options.pop("ranks", {}).items()}  # type: ignore[attr-defined]
-    return load_recording([DATA / case / name for name in names], LoadOptions(ranks=ranks, **options))  # type: ignore[arg-type]
+    ranks = {str(CASES / case / name): rank for name, rank in options.pop("ranks", {}).items()}  # type: ignore[attr-defined]
+    return load_recording([CASES / case / name for name in names], LoadOptions(ranks=ranks, **options))  # type: ignore[arg-type]
 
 
 def test_43_equal_pids_are_told_apart_by_rank() -> None:
@@ -48,7 +47,7 @@ def test_46_a_rank_claimed_twice_and_one_missing() -> None:
     case = "46-duplicate-rank"
     with pytest.raises(UnusableInputError) as raised:
         load(case, "a.json", "b.json")
-    text = str(raised.value).replace(f"{DATA / case}/", "")
+    text = str(raised.value).replace(f"{CASES / case}/", "")
     assert text.startswith("rank 0 claimed by a.json and b.json; rank 1 of world_size 2 missing")
     assert raised.value.exit_code == 2
     recording = load(case, "a.json", "b.json", allow_missing=True)
@@ -73,7 +72,7 @@ def test_48_a_file_without_a_base_among_others_is_an_error(tmp_path: Path) -> No
         '{"distributedInfo":{"rank":1},"traceEvents":[{"ph":"X","name":"s","pid":1,"tid":1,"ts":1,"dur":1}]}'
     )
     with pytest.raises(UnusableInputError, match="mixed time bases"):
-        load_recording([DATA / "48-base-time-nanoseconds" / "rank0.json", plain])
+        load_recording([CASES / "48-base-time-nanoseconds" / "rank0.json", plain])
 
 
 def test_without_bases_times_of_two_files_are_not_aligned() -> None:
@@ -84,7 +83,7 @@ def test_without_bases_times_of_two_files_are_not_aligned() -> None:
 
 
 def test_51_the_slow_rank_has_the_shortest_exchange() -> None:
-    report = analyze([DATA / "51-slow-rank-shortest-collective" / "trace.json"])
+    report = analyze([CASES / "51-slow-rank-shortest-collective" / "trace.json"])
     [finding] = [finding for finding in report.findings if finding.code == "slow_rank_in_exchange"]
     assert finding.figures["rank"] == 5
     assert finding.figures["imposed_wait_ns"] == 400_000

@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.analysis import AnalysisOptions, analyze, judge
+from analyzers.analysis import analyze, judge
 from analyzers.clients.goodput import SloError, parse_slos
 from analyzers.clients.requests import RequestFigures, measure_requests
+from analyzers.measurement import AnalysisOptions
 from analyzers.readers.requests import RequestTiming, read_requests
 from analyzers.report.tables import report_tables
 from analyzers.statistics.summary import summarize
+from tests.builders.places import CASES
 
-DATA = Path(__file__).parent / "data"
 MS = 1_000_000
 
 
 def measured(case: str) -> RequestFigures:
-    report = analyze([DATA / case / "requests.jsonl"])
+    report = analyze([CASES / case / "requests.jsonl"])
     return next(figures for figures in report.requests if figures.phase == "measured")
 
 
@@ -31,7 +32,7 @@ def test_59_one_token_has_no_tpot() -> None:
 
 
 def test_59_goodput_counts_an_undefined_tpot_as_not_applicable() -> None:
-    path = DATA / "59-tpot-output-len-1" / "requests.jsonl"
+    path = CASES / "59-tpot-output-len-1" / "requests.jsonl"
     for limits, met, counted, not_applicable in [
         ("tpot=10", 1, 1, 1),
         ("tpot=9.999", 0, 1, 1),
@@ -70,7 +71,7 @@ def test_61_chunks_of_several_tokens() -> None:
 
 
 def test_61_all_three_are_named_and_the_ambiguous_word_is_not() -> None:
-    report = analyze([DATA / "61-tpot-multi-token-chunks" / "requests.jsonl"])
+    report = analyze([CASES / "61-tpot-multi-token-chunks" / "requests.jsonl"])
     text = " ".join(cell for table in report_tables(report) for row in table.written() for cell in row)
     for name in ("tpot", "step_time", "tokens_per_step"):
         assert name in text
@@ -172,20 +173,20 @@ def test_65_chunks_counted_by_their_text_keep_their_times_only() -> None:
 
 
 def test_70_warm_up_stands_apart() -> None:
-    report = analyze([DATA / "70-warmup-wave-in-stats" / "requests.jsonl"])
+    report = analyze([CASES / "70-warmup-wave-in-stats" / "requests.jsonl"])
     by_phase = {figures.phase: figures for figures in report.requests}
     assert by_phase["measured"].ttft.p95 == 700 * MS
     assert (by_phase["warmup"].ttft.n, by_phase["warmup"].ttft.max) == (10, 50_000 * MS)
 
 
 def test_70_warm_up_counts_on_request() -> None:
-    path = DATA / "70-warmup-wave-in-stats" / "requests.jsonl"
+    path = CASES / "70-warmup-wave-in-stats" / "requests.jsonl"
     [figures] = analyze([path], AnalysisOptions(include_warmup=True)).requests
     assert (figures.phase, figures.ttft.p95) == ("measured", 50_000 * MS)
 
 
 def test_70_a_cold_first_wave_is_noticed_without_phases(tmp_path: Path) -> None:
-    lines = (DATA / "70-warmup-wave-in-stats" / "requests.jsonl").read_text().splitlines()
+    lines = (CASES / "70-warmup-wave-in-stats" / "requests.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     path = tmp_path / "requests.jsonl"
     path.write_text(
@@ -195,13 +196,13 @@ def test_70_a_cold_first_wave_is_noticed_without_phases(tmp_path: Path) -> None:
     assert finding.title == "first wave is 71x the median: cold start inside the sample?"
     assert not [
         f
-        for f in analyze([DATA / "70-warmup-wave-in-stats" / "requests.jsonl"]).findings
+        for f in analyze([CASES / "70-warmup-wave-in-stats" / "requests.jsonl"]).findings
         if f.code == "cold_start"
     ]
 
 
 def test_72_all_failed_is_a_failure_without_figures() -> None:
-    report = analyze([DATA / "72-percentile-of-nothing" / "requests.jsonl"])
+    report = analyze([CASES / "72-percentile-of-nothing" / "requests.jsonl"])
     [figures] = report.requests
     assert (figures.failed, figures.requests) == (2, 2)
     for summary in (figures.ttft, figures.e2e, figures.tpot, figures.step_time):
@@ -226,7 +227,7 @@ def test_72_what_counts_as_failed(record: dict[str, object], failed: int) -> Non
 
 
 def test_73_percentiles_need_their_sample() -> None:
-    samples = json.loads((DATA / "73-percentile-small-n" / "samples.json").read_text())
+    samples = json.loads((CASES / "73-percentile-small-n" / "samples.json").read_text())
     summary = summarize(samples)
     assert (summary.n, summary.p50, summary.p95, summary.p99) == (5, 12, None, None)
 

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from analyzers.readers.files import OpenedFile
+from analyzers.readers.formats import format_of
 from analyzers.readers.load_report import IssueCounter, LoadReport
-from analyzers.readers.small_files import Observation, between, kind_of, read_small_file
+from analyzers.readers.observations import counters as counter_files
+from analyzers.readers.observations.counters import CounterReading
+from analyzers.readers.observations.observation import Observation, ObservedFile
+from tests.builders.places import CASES
 
-DATA = Path(__file__).parent / "data"
+
+def opened(data: bytes, name: str = "file") -> OpenedFile:
+    return OpenedFile(name, iter([data]), IssueCounter())
 
 
 def read(data: bytes) -> tuple[Observation, LoadReport]:
-    kind = kind_of(data)
-    assert kind is not None
-    return read_small_file(data, "file", kind, IssueCounter())
+    file = opened(data)
+    known = format_of(file)
+    assert known is not None
+    observed = known.read(file)
+    assert isinstance(observed, ObservedFile)
+    return observed.observation, observed.report
+
+
+def between(before: bytes, after: bytes) -> Observation:
+    readings = []
+    for name, data in (("before", before), ("after", after)):
+        reading = counter_files.read(opened(data, name))
+        assert isinstance(reading, CounterReading)
+        readings.append(reading)
+    return counter_files.between(*readings)
 
 
 def test_26_the_wall_clock_is_in_no_duration() -> None:
-    observation, _ = read((DATA / "26-wall-clock-steps-back" / "events.jsonl").read_bytes())
+    observation, _ = read((CASES / "26-wall-clock-steps-back" / "events.jsonl").read_bytes())
     assert observation.figures == {"latency (ms)": 30.0, "pairs": 1}
     [note] = observation.notes
     assert note.startswith("wall_step=-2.03 s")
 
 
 def test_53_a_straggler_that_rotates_is_none() -> None:
-    observation, _ = read((DATA / "53-straggler-rotates" / "steps.jsonl").read_bytes())
+    observation, _ = read((CASES / "53-straggler-rotates" / "steps.jsonl").read_bytes())
     assert observation.figures == {"median step skew (ms)": 5.0, "culprit stability": 0.25}
     assert observation.notes == [
         "no persistent straggler: no rank is slowest in more than 25% of the steps (p = 1, exact multinomial)",
@@ -42,14 +59,14 @@ def test_53_one_that_stays_is_named() -> None:
 
 
 def test_57_glued_records_count_and_half_a_record_is_lost() -> None:
-    observation, report = read((DATA / "57-jsonl-two-objects-one-line" / "events.jsonl").read_bytes())
+    observation, report = read((CASES / "57-jsonl-two-objects-one-line" / "events.jsonl").read_bytes())
     assert observation.n == 3
     assert (report.count("glued_lines"), report.count("bad_line"), report.lost) == (1, 1, 1)
 
 
 def test_67_creation_times_are_no_counts() -> None:
-    case = DATA / "67-spec-counters-created-gauge"
-    before, after = ((name, (case / name).read_bytes()) for name in ("before.prom", "after.prom"))
+    case = CASES / "67-spec-counters-created-gauge"
+    before, after = ((case / name).read_bytes() for name in ("before.prom", "after.prom"))
     figures = between(before, after).figures
     assert (figures["steps"], figures["drafted"], figures["accepted"]) == (100, 300, 180)
     assert figures["acceptance rate"] == pytest.approx(0.6)
@@ -57,14 +74,14 @@ def test_67_creation_times_are_no_counts() -> None:
 
 
 def test_67_a_counter_that_was_reset_has_no_rate() -> None:
-    case = DATA / "67-spec-counters-created-gauge"
-    observation = between(*((name, (case / name).read_bytes()) for name in ("after.prom", "before.prom")))
+    case = CASES / "67-spec-counters-created-gauge"
+    observation = between(*((case / name).read_bytes() for name in ("after.prom", "before.prom")))
     assert set(observation.figures.values()) == {None}
     assert "reset" in observation.notes[0]
 
 
 def test_69_the_bonus_token_is_in_the_length_and_no_draft() -> None:
-    observation, _ = read((DATA / "69-acceptance-bounds" / "steps.jsonl").read_bytes())
+    observation, _ = read((CASES / "69-acceptance-bounds" / "steps.jsonl").read_bytes())
     assert observation.figures == {
         "steps": 10,
         "drafted": 30,
@@ -81,7 +98,7 @@ def test_69_more_accepted_than_drafted_is_no_step() -> None:
 
 
 def test_73_a_percentile_says_what_it_rests_on() -> None:
-    observation, _ = read((DATA / "73-percentile-small-n" / "samples.json").read_bytes())
+    observation, _ = read((CASES / "73-percentile-small-n" / "samples.json").read_bytes())
     assert observation.figures["p50"] == 12
     # Rank 0.99 * 4 = 3.96: 13 + 0.96 * 7.
     assert observation.figures["p99"] == pytest.approx(19.72)
@@ -136,7 +153,9 @@ A, B, C = '{"ev":"a","t":1}', '{"ev":"b","t":2}', '{"ev":"c","t":3}'
 )
 def test_57_lines_that_writers_shared(text: str, n: int | None, issues: dict[str, tuple[int, int]]) -> None:
     if n is None:
-        assert kind_of(text.encode()) is None
+        known = format_of(opened(text.encode()))
+        assert known is not None
+        assert known.name == "STRACE log"  # any text, until it was read
         return
     observation, report = read(text.encode())
     assert (observation.n, found(report)) == (n, issues)
@@ -186,7 +205,7 @@ def counters(drafts: str, tokens: str, accepted: str, *more: str) -> bytes:
 
 
 def figures_of(after: bytes, before: bytes = counters("0", "0", "0")) -> dict[str, float | None]:
-    return between(("before", before), ("after", after)).figures
+    return between(before, after).figures
 
 
 def test_67_counters_of_several_engines_add_up() -> None:

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from analyzers.analysis import TRUNCATED_NAMES, analyze, judge
+from analyzers.analysis import analyze, judge
 from analyzers.readers.strace import read_strace
-
-DATA = Path(__file__).parent / "data"
+from analyzers.report.build import TRUNCATED_NAMES
+from tests.builders.places import CASES
 
 RECORD = "[STRACE] v=1 pid=10 tid=10 inv=4 hid=abc depth=0 name=chip.run ts=100 dur=5000"
 
 
 def test_49_device_clock_never_meets_the_host_clock() -> None:
-    report = analyze([DATA / "49-two-clock-domains-one-log" / "run.log"])
+    report = analyze([CASES / "49-two-clock-domains-one-log" / "run.log"])
     assert report.host_window_ns == (7_000_000_000, 7_003_000_000)
     wall = next(entry for entry in report.span_names if entry.name == "chip.run.runner_run.device_wall")
     assert wall.total_ns == 1_500_000
@@ -23,7 +23,7 @@ def test_49_device_clock_never_meets_the_host_clock() -> None:
 
 
 def test_54_two_records_on_one_line() -> None:
-    path = DATA / "54-strace-two-records-one-line" / "run.log"
+    path = CASES / "54-strace-two-records-one-line" / "run.log"
     log = read_strace(path.read_bytes(), str(path))
     assert (log.report.records, log.report.parsed, log.report.lost) == (2, 2, 0)
     assert log.spans.pid.tolist() == [10, 11]
@@ -34,7 +34,7 @@ def test_54_two_records_on_one_line() -> None:
 
 
 def test_56_escapes_and_cut_names() -> None:
-    path = DATA / "56-strace-escapes-and-cut-names" / "run.log"
+    path = CASES / "56-strace-escapes-and-cut-names" / "run.log"
     log = read_strace(path.read_bytes(), str(path))
     assert list(log.spans.iter_names()) == [
         "ext.pypto.decode layer",

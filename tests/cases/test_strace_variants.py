@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.analysis import TRUNCATED_NAMES, analyze
+from analyzers.analysis import analyze
 from analyzers.errors import UnusableInputError
 from analyzers.readers.strace import StraceLog, read_strace, stream_strace
 from analyzers.recording.recording import load_recording
+from analyzers.report.build import TRUNCATED_NAMES
 
 
 def record(pid: int = 10, dur: int = 5000, name: str = "chip.run", more: str = "", inv: int = 1) -> str:
@@ -24,7 +25,9 @@ def read(text: str) -> StraceLog:
 
 
 def summary(log: StraceLog) -> tuple[list[int], int, int, dict[str, tuple[int, int]]]:
-    issues = {issue.kind: (issue.count, issue.lost) for issue in log.report.issues}
+    issues: dict[str, tuple[int, int]] = {
+        issue.kind: (issue.count, issue.lost) for issue in log.report.issues
+    }
     return log.spans.pid.tolist(), log.report.records, log.report.parsed, issues
 
 

@@ -21,11 +21,13 @@ SMALL = [
 ]
 
 
-def command(*arguments):
+def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "dsv4bench", *map(str, arguments)]
 
 
-def run(environment, *arguments, cwd=None):
+def run(
+    environment: dict[str, str], *arguments: object, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*arguments), env=environment, capture_output=True, text=True, timeout=120, cwd=cwd
     )

@@ -1,6 +1,7 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,10 @@ def toy_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., TorchW
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")])))
     workers: list[TorchWorker] = []
 
-    def start(ranks: int, **options: object) -> TorchWorker:
+    def start(ranks: int, **options: Any) -> TorchWorker:
         specs = tuple(ProgramSpec(name, name, f"{index + 1:016x}") for index, name in enumerate(TOY_PROGRAMS))
         worker = TorchWorker(
-            WorkerOptions(ranks, "toy_programs:setup", b"toy", specs, **{"device_bytes": 1 << 20, **options})
+            WorkerOptions(ranks, "toy_programs:setup", b"toy", specs, **({"device_bytes": 1 << 20} | options))
         )
         worker.tracing = False
         workers.append(worker)
@@ -54,8 +55,8 @@ def children_of(pid: int) -> set[int]:
     grown = True
     while grown:
         grown = False
-        for child, parent in parents.items():
-            if child not in found and (parent == pid or parent in found):
+        for child, its_parent in parents.items():
+            if child not in found and (its_parent == pid or its_parent in found):
                 found.add(child)
                 grown = True
     return found

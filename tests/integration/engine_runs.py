@@ -1,25 +1,31 @@
 """Runs of the engine to compare, and the tokens that the model alone gives."""
 
 import random
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from dsv4bench.cache.layout import CacheLayout
 from dsv4bench.engine.engine import Engine, EngineOptions
-from dsv4bench.engine.requests import GREEDY, Request
+from dsv4bench.engine.requests import GREEDY, Request, RequestHandle, Sampling
 from dsv4bench.model.batch import BlockTables, CachePools, Rows
+from dsv4bench.model.config import ModelConfig
 from dsv4bench.model.exchange import LocalExchange
 from dsv4bench.model.model import DeepSeekV4, load_weights
 
 NO_DRAFT = -1
 
 
-def draw_prompts(config, lengths, seed=7):
+def draw_prompts(config: ModelConfig, lengths: Sequence[int], seed: int = 7) -> list[list[int]]:
     draw = random.Random(seed)
     return [[draw.randrange(2, config.vocab_size) for _ in range(length)] for length in lengths]
 
 
-def plain_greedy(config, checkpoint, prompts, count):
+def plain_greedy(
+    config: ModelConfig, checkpoint: Path, prompts: list[list[int]], count: int
+) -> list[list[int]]:
     """The next `count` tokens of each prompt: one model, one sequence, one token a call."""
     torch.set_num_threads(1)
     model = DeepSeekV4(config, load_weights(checkpoint), LocalExchange())
@@ -31,10 +37,10 @@ def plain_greedy(config, checkpoint, prompts, count):
         torch.tensor([pages], dtype=torch.int32),
     )
 
-    def continue_(prompt):
+    def continue_(prompt: list[int]) -> list[int]:
         pools = CachePools.zeros(layout, pages)
 
-        def feed(first, tokens):
+        def feed(first: int, tokens: list[int]) -> int:
             positions = torch.arange(first, first + len(tokens))
             rows = Rows(torch.tensor(tokens), positions, torch.zeros(len(tokens), dtype=torch.int64))
             return int(model.logits(model.forward(rows, tables, pools)[-1:]).argmax())
@@ -50,7 +56,16 @@ def plain_greedy(config, checkpoint, prompts, count):
         return [continue_(prompt) for prompt in prompts]
 
 
-def run(config, checkpoint, prompts, output, *, injected=None, sampling=None, **options):
+def run(
+    config: ModelConfig,
+    checkpoint: Path,
+    prompts: list[list[int]],
+    output: int,
+    *,
+    injected: Sequence[list[int]] | None = None,
+    sampling: Sequence[Sampling] | None = None,
+    **options: Any,
+) -> list[RequestHandle]:
     """Finished handles of one engine run, a request a prompt; `options` are EngineOptions."""
     chosen = {"ranks": 1, "requests_per_rank": 2, "max_model_len": 256, **options}
     engine = Engine(EngineOptions(config, checkpoint, **chosen))
@@ -75,11 +90,11 @@ def run(config, checkpoint, prompts, output, *, injected=None, sampling=None, **
     return handles
 
 
-def tokens_of(handles):
+def tokens_of(handles: list[RequestHandle]) -> list[list[int]]:
     return [handle.token_ids for handle in handles]
 
 
-def drafts(prompt, tokens, wrong, vocab):
+def drafts(prompt: list[int], tokens: list[int], wrong: Collection[int], vocab: int) -> list[int]:
     """Injected drafts by position: `tokens` behind the prompt, but other ones at the positions in `wrong`."""
     first = len(prompt)
     return [NO_DRAFT] * first + [
@@ -87,7 +102,9 @@ def drafts(prompt, tokens, wrong, vocab):
     ]
 
 
-def steps_and_acceptance(prompt, output, wrong, speculative_tokens):
+def steps_and_acceptance(
+    prompt: list[int], output: int, wrong: Collection[int], speculative_tokens: int
+) -> tuple[int, int]:
     """(steps, drafts accepted) of a request whose drafts are right except at the positions in `wrong`."""
     tail, steps, accepted = len(prompt), 0, 0
     while tail < len(prompt) + output - 1:

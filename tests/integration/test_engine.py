@@ -5,6 +5,9 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +15,7 @@ import torch
 
 from dsv4bench.cache.layout import CacheLayout
 from dsv4bench.engine.engine import Engine, EngineOptions
-from dsv4bench.engine.requests import Request
+from dsv4bench.engine.requests import Request, RequestHandle
 from dsv4bench.errors import EngineError, RankError, UsageError
 from dsv4bench.model.batch import BlockTables, CachePools, Rows
 from dsv4bench.model.checkpoint import ensure_checkpoint
@@ -28,19 +31,19 @@ LENGTHS = (5, 17, 33, 64, 12, 49)
 
 
 @pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory):
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     directory = tmp_path_factory.mktemp("checkpoints")
     return {kind: ensure_checkpoint(CONFIG, 3, directory, kind) for kind in ("random", "bigram")}
 
 
 @pytest.fixture(scope="module")
-def prompts():
+def prompts() -> list[list[int]]:
     draw = random.Random(7)
     return [[draw.randrange(2, CONFIG.vocab_size) for _ in range(length)] for length in LENGTHS]
 
 
 @pytest.fixture(scope="module")
-def greedy(checkpoints, prompts):
+def greedy(checkpoints: dict[str, Path], prompts: list[list[int]]) -> dict[str, list[list[int]]]:
     """Tokens by the simplest method there is: one model, no engine, the whole sequence again for every token."""
     torch.set_num_threads(1)
     layout = CacheLayout.derive(CONFIG, 128)
@@ -50,7 +53,7 @@ def greedy(checkpoints, prompts):
         torch.tensor([pages], dtype=torch.int32),
     )
 
-    def generate(model, prompt):
+    def generate(model: DeepSeekV4, prompt: list[int]) -> list[int]:
         tokens = list(prompt)
         for _ in range(OUTPUT):
             count = len(tokens)
@@ -67,12 +70,14 @@ def greedy(checkpoints, prompts):
     return expected
 
 
-def options(checkpoint, **changes):
+def options(checkpoint: Path, **changes: Any) -> EngineOptions:
     chosen = {"ranks": 2, "requests_per_rank": 2, "max_model_len": 128, **changes}
     return EngineOptions(CONFIG, checkpoint, **chosen)
 
 
-def generate(engine, prompts, injected=None, output=OUTPUT):
+def generate(
+    engine: Engine, prompts: list[list[int]], injected: list[list[int]] | None = None, output: int = OUTPUT
+) -> list[RequestHandle]:
     handles = [
         engine.submit(
             Request(f"r{index}", prompt, output, injected_drafts=injected[index] if injected else None)
@@ -91,14 +96,19 @@ def generate(engine, prompts, injected=None, output=OUTPUT):
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 @pytest.mark.parametrize("speculative_tokens", [0, 1])
 def test_tokens_are_those_of_plain_greedy_decoding(
-    checkpoints, prompts, greedy, speculative_tokens, ranks, depth
-):
+    checkpoints: dict[str, Path],
+    prompts: list[list[int]],
+    greedy: dict[str, list[list[int]]],
+    speculative_tokens: int,
+    ranks: int,
+    depth: int,
+) -> None:
     kind = "bigram" if ranks in (2, 8) else "random"
     chosen = options(
         checkpoints[kind],
         ranks=ranks,
         depth=depth,
-        speculative_tokens=speculative_tokens,
+        mtp=speculative_tokens,
         # With fewer seats than requests, some wait for a seat, its pages and its state slot.
         requests_per_rank=-(-4 // ranks),
     )
@@ -112,15 +122,15 @@ def test_tokens_are_those_of_plain_greedy_decoding(
         assert sum(handle.accepted for handle in handles) > 0
 
 
-def always_right(tokens):
+def always_right(tokens: list[int]) -> list[int]:
     return tokens
 
 
-def always_wrong(tokens):
+def always_wrong(tokens: list[int]) -> list[int]:
     return [(token + 1) % CONFIG.vocab_size for token in tokens]
 
 
-def alternating(tokens):
+def alternating(tokens: list[int]) -> list[int]:
     """Right, wrong, right, wrong by verification: an accepted step moves on by two positions, a rejected by one."""
     drafts, position, right = always_wrong(tokens), 1, True
     while position < len(tokens):
@@ -136,8 +146,13 @@ def alternating(tokens):
 )
 @pytest.mark.parametrize("depth", [1, 2])
 def test_injected_drafts_change_acceptance_and_nothing_else(
-    checkpoints, prompts, greedy, drafter, acceptance, depth
-):
+    checkpoints: dict[str, Path],
+    prompts: list[list[int]],
+    greedy: dict[str, list[list[int]]],
+    drafter: Callable[[list[int]], list[int]],
+    acceptance: tuple[int, int],
+    depth: int,
+) -> None:
     injected = [
         [-1] * len(prompt) + drafter(tokens) for prompt, tokens in zip(prompts, greedy["random"], strict=True)
     ]
@@ -156,7 +171,9 @@ def test_injected_drafts_change_acceptance_and_nothing_else(
         assert acceptance[0] - 0.06 <= rate <= acceptance[1] + 0.06
 
 
-def test_the_torch_distributed_exchange_gives_the_same_tokens(checkpoints, prompts, greedy):
+def test_the_torch_distributed_exchange_gives_the_same_tokens(
+    checkpoints: dict[str, Path], prompts: list[list[int]], greedy: dict[str, list[list[int]]]
+) -> None:
     engine = Engine(options(checkpoints["random"], ranks=4, exchange="torch-distributed"))
     try:
         handles = generate(engine, prompts)
@@ -165,7 +182,9 @@ def test_the_torch_distributed_exchange_gives_the_same_tokens(checkpoints, promp
     assert [handle.token_ids for handle in handles] == greedy["random"]
 
 
-def test_prefill_in_chunks_gives_the_same_tokens(checkpoints, prompts, greedy):
+def test_prefill_in_chunks_gives_the_same_tokens(
+    checkpoints: dict[str, Path], prompts: list[list[int]], greedy: dict[str, list[list[int]]]
+) -> None:
     engine = Engine(options(checkpoints["random"], prefill_tokens=10))
     try:
         handles = generate(engine, prompts)
@@ -175,7 +194,9 @@ def test_prefill_in_chunks_gives_the_same_tokens(checkpoints, prompts, greedy):
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_the_pipeline_is_as_deep_as_declared_and_never_deeper(checkpoints, prompts, tmp_path, depth):
+def test_the_pipeline_is_as_deep_as_declared_and_never_deeper(
+    checkpoints: dict[str, Path], prompts: list[list[int]], tmp_path: Path, depth: int
+) -> None:
     recorder = SpanRecorder(tmp_path, ["verbose"], "test")
     engine = Engine(options(checkpoints["random"], depth=depth), recorder)
     try:
@@ -204,7 +225,9 @@ def test_the_pipeline_is_as_deep_as_declared_and_never_deeper(checkpoints, promp
         assert spans["prepare_decode", step + 2][0] >= spans["reclaim_decode", step][1] - 1
 
 
-def test_a_killed_rank_fails_every_request_and_keeps_what_was_published(checkpoints, prompts):
+def test_a_killed_rank_fails_every_request_and_keeps_what_was_published(
+    checkpoints: dict[str, Path], prompts: list[list[int]]
+) -> None:
     engine = Engine(options(checkpoints["random"], max_model_len=4000))
     pids = engine.worker.rank_pids
     handles = [engine.submit(Request(f"r{i}", prompt, 3900)) for i, prompt in enumerate(prompts)]
@@ -225,7 +248,9 @@ def test_a_killed_rank_fails_every_request_and_keeps_what_was_published(checkpoi
     assert not [thread.name for thread in threading.enumerate() if "lane" in thread.name]
 
 
-def test_with_restarts_a_killed_rank_costs_time_and_no_token(checkpoints, prompts, greedy):
+def test_with_restarts_a_killed_rank_costs_time_and_no_token(
+    checkpoints: dict[str, Path], prompts: list[list[int]], greedy: dict[str, list[list[int]]]
+) -> None:
     engine = Engine(options(checkpoints["random"], max_restarts=1))
     try:
         handles = [engine.submit(Request(f"r{i}", prompt, OUTPUT)) for i, prompt in enumerate(prompts)]
@@ -253,7 +278,9 @@ def test_with_restarts_a_killed_rank_costs_time_and_no_token(checkpoints, prompt
         engine.close()
 
 
-def test_small_pools_preempt_and_change_no_token(checkpoints, prompts, greedy):
+def test_small_pools_preempt_and_change_no_token(
+    checkpoints: dict[str, Path], prompts: list[list[int]], greedy: dict[str, list[list[int]]]
+) -> None:
     # Three requests find seats, but the compressor states of only one and a bit can grow to their end.
     state_pages = [count + 8 for count in CacheLayout.derive(CONFIG, 128).blocks_for(64 + OUTPUT + 6)[4:]]
     pages = (3, 3, 3, 3, *state_pages)
@@ -268,7 +295,9 @@ def test_small_pools_preempt_and_change_no_token(checkpoints, prompts, greedy):
         engine.close()
 
 
-def test_cancel_keeps_the_tokens_and_frees_the_seat(checkpoints, prompts, greedy):
+def test_cancel_keeps_the_tokens_and_frees_the_seat(
+    checkpoints: dict[str, Path], prompts: list[list[int]], greedy: dict[str, list[list[int]]]
+) -> None:
     engine = Engine(options(checkpoints["random"], ranks=1, requests_per_rank=1, max_model_len=4000))
     try:
         long = engine.submit(Request("long", prompts[0], 3900))
@@ -285,7 +314,9 @@ def test_cancel_keeps_the_tokens_and_frees_the_seat(checkpoints, prompts, greedy
         engine.close()
 
 
-def test_an_aborted_engine_ends_what_runs_and_what_waits(checkpoints, prompts):
+def test_an_aborted_engine_ends_what_runs_and_what_waits(
+    checkpoints: dict[str, Path], prompts: list[list[int]]
+) -> None:
     engine = Engine(options(checkpoints["random"], ranks=1, requests_per_rank=1, max_model_len=4000))
     handles = [engine.submit(Request(f"r{i}", prompts[0], 3900)) for i in range(3)]
     while not handles[0].token_ids:
@@ -295,7 +326,9 @@ def test_an_aborted_engine_ends_what_runs_and_what_waits(checkpoints, prompts):
     engine.close()
 
 
-def test_the_end_of_text_token_ends_a_request_unless_told_otherwise(checkpoints, prompts, greedy):
+def test_the_end_of_text_token_ends_a_request_unless_told_otherwise(
+    checkpoints: dict[str, Path], prompts: list[list[int]], greedy: dict[str, list[list[int]]]
+) -> None:
     expected = greedy["random"][0]
     position = next(i for i in range(1, OUTPUT) if expected[i] not in expected[:i])
     config = msgspec.structs.replace(CONFIG, eos_token_id=expected[position])
@@ -317,13 +350,15 @@ def test_the_end_of_text_token_ends_a_request_unless_told_otherwise(checkpoints,
     [
         ({"ranks": 3}, "3 ranks cannot share 16 experts evenly; possible numbers of ranks: 1, 2, 4, 8, 16"),
         ({"ranks": 32}, "32 ranks cannot share 16 experts"),
-        ({"depth": 3}, "depth must be 1 or 2, got 3"),
-        ({"speculative_tokens": 8}, r"must be 0\.\.7, got 8"),
+        ({"depth": 3}, "depth = 3: Expected `int` <= 2"),
+        ({"mtp": 8}, r"must be 0\.\.7, got 8"),
         ({"requests_per_rank": 65}, r"requests_per_rank must be 1\.\.8 with 1 speculative tokens"),
         ({"max_model_len": 4096}, r"max_model_len must be 2\.\.4090 for this model"),
     ],
 )
-def test_impossible_options_are_refused_before_anything_starts(checkpoints, changes, message):
+def test_impossible_options_are_refused_before_anything_starts(
+    checkpoints: dict[str, Path], changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         Engine(options(checkpoints["random"], **changes))
 
@@ -337,7 +372,9 @@ def test_impossible_options_are_refused_before_anything_starts(checkpoints, chan
         ([512], 4, r"prompt token 512 is not in 0\.\.511"),
     ],
 )
-def test_impossible_requests_are_refused(checkpoints, prompt, max_tokens, message):
+def test_impossible_requests_are_refused(
+    checkpoints: dict[str, Path], prompt: list[int], max_tokens: int, message: str
+) -> None:
     engine = Engine(options(checkpoints["random"], ranks=1))
     try:
         with pytest.raises(UsageError, match=message):
@@ -346,7 +383,9 @@ def test_impossible_requests_are_refused(checkpoints, prompt, max_tokens, messag
         engine.close()
 
 
-def test_an_engine_that_has_settled_has_told_of_every_step(checkpoints, prompts, tmp_path):
+def test_an_engine_that_has_settled_has_told_of_every_step(
+    checkpoints: dict[str, Path], prompts: list[list[int]], tmp_path: Path
+) -> None:
     """The span of the output that ends the last request, and the step that was in flight behind it."""
     recorder = SpanRecorder(tmp_path, ["verbose"], "engine")
     engine = Engine(options(checkpoints["random"]), recorder)

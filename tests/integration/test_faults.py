@@ -9,14 +9,16 @@ import random
 import re
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 from analyzers.analysis import analyze, judge
+from analyzers.report.model import Finding, Report
 from dsv4bench.engine.engine import Engine, EngineOptions
-from dsv4bench.engine.requests import Request
+from dsv4bench.engine.requests import Request, RequestHandle
 from dsv4bench.errors import RankError
-from dsv4bench.faults import Fault
+from dsv4bench.faults import Fault, FaultKind
 from dsv4bench.model.checkpoint import ensure_checkpoint
 from dsv4bench.model.config import preset
 from dsv4bench.worker.fault_injection import FaultPlan
@@ -30,7 +32,9 @@ STEP = 6
 OUTPUT = 40
 
 
-def run_with(environment, out, *faults, tokens=OUTPUT):
+def run_with(
+    environment: dict[str, str], out: Path, *faults: str, tokens: int = OUTPUT
+) -> tuple[int, str, str]:
     """Run the command to its end: exit code, stdout, stderr. No process and no shared memory outlives it."""
     before = shared_memory()
     process = subprocess.Popen(
@@ -57,18 +61,18 @@ def run_with(environment, out, *faults, tokens=OUTPUT):
 
 
 @pytest.fixture(scope="module")
-def expected(environment, tmp_path_factory):
+def expected(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
     """The tokens of each request when nothing goes wrong."""
     out = tmp_path_factory.mktemp("faultless") / "run"
     assert run_with(environment, out)[0] == 0
     return {record.request_id: record.output_token_ids for record in measured_of(out)}
 
 
-def finding(report, code):
+def finding(report: Report, code: str) -> Finding:
     return next(finding for finding in report.findings if finding.code == code)
 
 
-def tokens_of(out):
+def tokens_of(out: Path) -> dict[str, list[int]]:
     return {record.request_id: record.output_token_ids for record in measured_of(out)}
 
 
@@ -81,8 +85,8 @@ def tokens_of(out):
     ],
 )  # fmt: skip
 def test_a_fatal_fault_ends_the_run_and_keeps_every_token_before_it(
-    environment, tmp_path, expected, kind, cause
-):
+    environment: dict[str, str], tmp_path: Path, expected: dict[str, list[int]], kind: str, cause: str
+) -> None:
     out = tmp_path / "run"
     code, _, errors = run_with(environment, out, f"rank=2,step={STEP},kind={kind}")
     assert code == 1
@@ -110,7 +114,9 @@ def test_a_fatal_fault_ends_the_run_and_keeps_every_token_before_it(
 
 
 @pytest.mark.parametrize("kind", ["drop-strace", "torn-strace"])
-def test_lost_records_are_counted_and_their_round_is_named(environment, tmp_path, expected, kind):
+def test_lost_records_are_counted_and_their_round_is_named(
+    environment: dict[str, str], tmp_path: Path, expected: dict[str, list[int]], kind: str
+) -> None:
     out = tmp_path / "run"
     code, output, errors = run_with(environment, out, f"rank=2,step={STEP},kind={kind}")
     assert code == 4
@@ -131,7 +137,9 @@ def test_lost_records_are_counted_and_their_round_is_named(environment, tmp_path
     assert "rank 2: no chip.run record of 1 of its runs" in output
 
 
-def test_a_fault_that_is_never_reached_is_said_so(environment, tmp_path, expected):
+def test_a_fault_that_is_never_reached_is_said_so(
+    environment: dict[str, str], tmp_path: Path, expected: dict[str, list[int]]
+) -> None:
     out = tmp_path / "run"
     code, output, _ = run_with(environment, out, "rank=2,step=900,kind=kill")
     assert code == 0
@@ -147,7 +155,9 @@ def test_a_fault_that_is_never_reached_is_said_so(environment, tmp_path, expecte
         ("rank=1,step=1,kind=explode", "unknown kind 'explode'; known: kill, hang, raise, slow:<duration>"),
     ],
 )
-def test_an_impossible_fault_is_bad_usage_and_nothing_is_made(environment, tmp_path, fault, message):
+def test_an_impossible_fault_is_bad_usage_and_nothing_is_made(
+    environment: dict[str, str], tmp_path: Path, fault: str, message: str
+) -> None:
     code, _, errors = run_with(environment, tmp_path / "run", fault)
     assert code == 2
     assert message in errors
@@ -164,7 +174,7 @@ LENGTH = 24
 class Trials:
     """Engines of two ranks, and what their requests answer when nothing goes wrong."""
 
-    def __init__(self, checkpoint):
+    def __init__(self, checkpoint: Path) -> None:
         self.checkpoint = checkpoint
         draw = random.Random(5)
         self.prompts = [
@@ -175,7 +185,7 @@ class Trials:
         self.expected = [handle.token_ids for handle in handles]
         assert all(handle.finish_reason == "length" for handle in handles)
 
-    def engine(self, logs=()):
+    def engine(self, logs: tuple[Path, ...] = ()) -> Engine:
         return Engine(
             EngineOptions(
                 CONFIG,
@@ -188,7 +198,7 @@ class Trials:
             )
         )
 
-    def batch(self, engine, *faults):
+    def batch(self, engine: Engine, *faults: Fault) -> list[RequestHandle]:
         """Submit all requests and wait for their ends."""
         engine.worker.faults = FaultPlan(faults)
         requests = [Request(f"r{index}", prompt, LENGTH) for index, prompt in enumerate(self.prompts)]
@@ -199,13 +209,13 @@ class Trials:
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory):
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials:
     return Trials(ensure_checkpoint(CONFIG, 3, tmp_path_factory.mktemp("checkpoints"), "bigram"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FATAL)
-def test_a_fatal_fault_at_any_step(trials, kind):
+def test_a_fatal_fault_at_any_step(trials: Trials, kind: FaultKind) -> None:
     for trial in range(TRIALS):
         draw = random.Random(f"{kind} {trial}")
         rank, step = draw.randrange(2), draw.randrange(11)
@@ -233,7 +243,7 @@ def test_a_fatal_fault_at_any_step(trials, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["slow", "drop-strace", "torn-strace"])
-def test_a_harmless_fault_at_any_step(trials, tmp_path, kind):
+def test_a_harmless_fault_at_any_step(trials: Trials, tmp_path: Path, kind: FaultKind) -> None:
     logs = tuple(tmp_path / f"rank-{rank}.log" for rank in range(2))
     hit = []
     with contextlib.closing(trials.engine(logs)) as engine:
@@ -259,7 +269,9 @@ def test_a_harmless_fault_at_any_step(trials, tmp_path, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*FATAL, *HARMLESS])
-def test_a_fault_at_any_step_of_the_command(environment, tmp_path, expected, kind):
+def test_a_fault_at_any_step_of_the_command(
+    environment: dict[str, str], tmp_path: Path, expected: dict[str, list[int]], kind: str
+) -> None:
     """A tenth of the trials, each a process of its own."""
     for trial in range(-(-TRIALS // 10)):
         draw = random.Random(f"command {kind} {trial}")

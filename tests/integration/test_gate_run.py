@@ -1,5 +1,7 @@
 """One gate of real runs: a worse drafter is seen in acceptance, and the tokens stay."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -8,7 +10,9 @@ from tests.integration.command import SMALL, command, manifest_of, measured_of, 
 
 
 @pytest.mark.slow
-def test_a_gate_of_real_runs_shows_what_a_worse_drafter_changes(environment, tmp_path):
+def test_a_gate_of_real_runs_shows_what_a_worse_drafter_changes(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     small = " ".join([*SMALL[:-1], "2", "--set load.requests=2", "--set load.output_tokens=30"])
     base = f"cmd:{' '.join(command('run', 'gbs32-mtp1'))} {small}"
     out = tmp_path / "gate"
@@ -33,4 +37,7 @@ def test_a_gate_of_real_runs_shows_what_a_worse_drafter_changes(environment, tmp
     assert [manifest_of(directory).depth for directory in runs] == [1, 1]
     (fault,) = manifest_of(runs[1]).faults
     assert fault.startswith("kind=spoil-drafts:1 (from dispatch ")
-    assert "sampled_s_end" in manifest_of(runs[0]).host
+    before, after = manifest_of(runs[0]).host_before, manifest_of(runs[0]).host_after
+    assert before.sampled_s is not None
+    assert after.sampled_s is not None
+    assert after.sampled_s > before.sampled_s

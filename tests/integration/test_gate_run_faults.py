@@ -1,5 +1,7 @@
 """Worse drafts, on request: acceptance falls, and nothing else changes."""
 
+from pathlib import Path
+
 import pytest
 
 from dsv4bench.model.checkpoint import ensure_checkpoint
@@ -13,12 +15,12 @@ PROMPTS = draw_prompts(CONFIG, (5, 17, 64, 31))
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ensure_checkpoint(CONFIG, 3, tmp_path_factory.mktemp("checkpoint"), "bigram")
 
 
-def test_of_the_drafts_that_were_right_the_share_is_rejected_and_no_token_changes(checkpoint):
-    def measure(share):
+def test_of_the_drafts_that_were_right_the_share_is_rejected_and_no_token_changes(checkpoint: Path) -> None:
+    def measure(share: float) -> tuple[list[list[int]], float]:
         drafts = spoilt_drafts(share, 256)
         handles = run(CONFIG, checkpoint, PROMPTS, OUTPUT, ranks=2, injected=[drafts] * len(PROMPTS))
         rate = sum(handle.accepted for handle in handles) / sum(handle.proposed for handle in handles)

@@ -4,10 +4,12 @@ The delays are far above what the ranks of a busy two-core host vary by, and eve
 """
 
 import re
+from pathlib import Path
 
 import pytest
 
 from analyzers.analysis import analyze
+from analyzers.report.model import Report
 from tests.integration.command import SMALL, manifest_of, run
 
 # Four real runs: minutes on a slow machine.
@@ -30,7 +32,7 @@ PERFORMANCE = {
 }
 
 
-def report_of(environment, out, *faults):
+def report_of(environment: dict[str, str], out: Path, *faults: str) -> Report:
     """The report of a run with four ranks and a request each."""
     completed = run(
         environment,
@@ -47,12 +49,14 @@ def report_of(environment, out, *faults):
     return report
 
 
-def warned(report):
+def warned(report: Report) -> set[str]:
     """What the report warns of, by code."""
     return {finding.code for finding in report.findings if finding.severity != "info"}
 
 
-def test_a_serialised_engine_has_a_collapsed_pipeline_and_the_device_lane_is_named(environment, tmp_path):
+def test_a_serialised_engine_has_a_collapsed_pipeline_and_the_device_lane_is_named(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     report = report_of(environment, tmp_path / "run", "kind=serialise")
     headline = report.findings[0]
     assert (headline.code, headline.severity) == ("pipeline_collapsed", "warning")
@@ -62,7 +66,7 @@ def test_a_serialised_engine_has_a_collapsed_pipeline_and_the_device_lane_is_nam
     assert warned(report) & PERFORMANCE <= {"pipeline_collapsed", "host_bound"}
 
 
-def test_a_slow_rank_is_named(environment, tmp_path):
+def test_a_slow_rank_is_named(environment: dict[str, str], tmp_path: Path) -> None:
     report = report_of(environment, tmp_path / "run", "rank=2,kind=slow:100ms")
     headline = report.findings[0]
     assert (headline.code, headline.severity) == ("straggler", "warning")
@@ -71,7 +75,7 @@ def test_a_slow_rank_is_named(environment, tmp_path):
     assert warned(report) & PERFORMANCE == {"straggler"}
 
 
-def test_slow_ranks_in_turn_are_no_persistent_straggler(environment, tmp_path):
+def test_slow_ranks_in_turn_are_no_persistent_straggler(environment: dict[str, str], tmp_path: Path) -> None:
     report = report_of(environment, tmp_path / "run", "rank=rotate,kind=slow:100ms")
     headline = report.findings[0]
     assert (headline.code, headline.severity) == ("no_persistent_straggler", "warning")
@@ -80,7 +84,7 @@ def test_slow_ranks_in_turn_are_no_persistent_straggler(environment, tmp_path):
     assert warned(report) & PERFORMANCE == {"no_persistent_straggler"}
 
 
-def test_a_healthy_run_is_called_healthy(environment, tmp_path):
+def test_a_healthy_run_is_called_healthy(environment: dict[str, str], tmp_path: Path) -> None:
     report = report_of(environment, tmp_path / "run")
     headline = report.findings[0]
     assert warned(report) == set()

@@ -3,14 +3,18 @@
 import re
 import statistics
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from analyzers.analysis import analyze
+from analyzers.measurement import measure
 from analyzers.recording.recording import load_recording
-from analyzers.swimlane import timeline_from_spans
+from analyzers.statistics.summary import Summary
+from analyzers.swimlane import timeline_of
 from tests.integration.command import SMALL, run
 
 DECODE = "deepseek_v4_decode_mtp_fused"
@@ -18,7 +22,7 @@ RECORD = re.compile(r"\[STRACE\] v=1 pid=(\d+) .*?inv=(\d+) .*?name=(\S+) ts=(\d
 
 
 @pytest.fixture(scope="module")
-def recorded(environment, tmp_path_factory) -> Path:
+def recorded(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("interop") / "run"
     result = run(environment, "run", "smoke", *SMALL, "--set", "load.output_tokens=16", "--out", directory)
     assert result.returncode == 0, result.stderr
@@ -38,7 +42,7 @@ def spans_by_dispatch(*logs: Path) -> dict[int, dict[str, dict[int, tuple[int, i
         for pid, inv, name, _, _, rest in records
         if name == "chip.run"
     }
-    found = defaultdict(lambda: defaultdict(dict))
+    found: dict[int, dict[str, dict[int, tuple[int, int]]]] = defaultdict(lambda: defaultdict(dict))
     for pid, inv, name, start, duration, _ in records:
         if name.startswith("chip.run") and (pid, inv) in dispatch_of:
             span = (int(start), int(start) + int(duration))
@@ -46,12 +50,12 @@ def spans_by_dispatch(*logs: Path) -> dict[int, dict[str, dict[int, tuple[int, i
     return found
 
 
-def spread(times) -> int:
+def spread(times: Iterable[int]) -> int:
     ordered = sorted(times)
     return ordered[-1] - ordered[0]
 
 
-def assert_same(summary, values) -> None:
+def assert_same(summary: Summary, values: Sequence[float]) -> None:
     assert (summary.n, summary.min, summary.max) == (len(values), min(values), max(values))
     assert summary.p50 == statistics.median(values)
     assert summary.mean == sum(values) / len(values)
@@ -109,9 +113,9 @@ def test_the_time_of_the_steps_adds_up_to_the_time_they_took(recorded: Path) -> 
 
 def test_no_lane_of_the_timeline_holds_slices_that_overlap(recorded: Path) -> None:
     recording = load_recording([recorded])
-    timeline = timeline_from_spans(recording.spans, recording.requests)
+    timeline = timeline_of(measure(recording))
     for track in timeline.tracks():
-        around = []
+        around: list[Any] = []
         for item in sorted(track.slices, key=lambda item: (item.start_ns, -item.end_ns)):
             while around and around[-1].end_ns <= item.start_ns:
                 around.pop()

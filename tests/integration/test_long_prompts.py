@@ -1,5 +1,7 @@
 """Prompts of thousands of tokens, prefilled tile by tile and chunk by chunk."""
 
+from pathlib import Path
+
 import pytest
 
 from dsv4bench.model.checkpoint import ensure_checkpoint
@@ -12,17 +14,19 @@ PROMPTS = draw_prompts(CONFIG, (3000, 20, 1500))
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ensure_checkpoint(CONFIG, 3, tmp_path_factory.mktemp("checkpoints"))
 
 
 @pytest.fixture(scope="module")
-def greedy(checkpoint):
+def greedy(checkpoint: Path) -> list[list[int]]:
     return plain_greedy(CONFIG, checkpoint, PROMPTS, OUTPUT)
 
 
 @pytest.mark.parametrize("prefill_tokens", [128, 1000, 8192])
-def test_tokens_do_not_depend_on_how_a_long_prompt_is_cut(checkpoint, greedy, prefill_tokens):
+def test_tokens_do_not_depend_on_how_a_long_prompt_is_cut(
+    checkpoint: Path, greedy: list[list[int]], prefill_tokens: int
+) -> None:
     handles = run(
         CONFIG,
         checkpoint,
@@ -31,6 +35,6 @@ def test_tokens_do_not_depend_on_how_a_long_prompt_is_cut(checkpoint, greedy, pr
         ranks=2,
         max_model_len=3100,
         prefill_tokens=prefill_tokens,
-        speculative_tokens=2,
+        mtp=2,
     )
     assert tokens_of(handles) == greedy

@@ -3,6 +3,9 @@
 import os
 import random
 import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +14,9 @@ from dsv4bench.cache.layout import CacheLayout
 from dsv4bench.cache.prefix_index import PrefixIndex
 from dsv4bench.engine.engine import Engine, EngineOptions
 from dsv4bench.engine.prefill import PrefillBuffers
-from dsv4bench.engine.requests import GREEDY, Request, Sampling
+from dsv4bench.engine.requests import GREEDY, Request, RequestHandle, Sampling
 from dsv4bench.engine.runner import ModelRunner
+from dsv4bench.engine.steps import PrefillOutput, PrefillStep
 from dsv4bench.model.checkpoint import ensure_checkpoint
 from dsv4bench.model.config import preset
 from tests.integration.engine_runs import draw_prompts, plain_greedy
@@ -25,7 +29,7 @@ SHARED = (127, 128, 129, 255, 256, 257, 383, 384, 385)
 CACHED = {length: length // 128 * 128 for length in SHARED}
 
 
-def sharing(length, tail, seed):
+def sharing(length: int, tail: int, seed: int) -> list[int]:
     """The donor's first `length` tokens, another one, and `tail` - 1 more."""
     draw = random.Random(seed)
     other = 2 + (DONOR[length] - 1 + seed) % (CONFIG.vocab_size - 2)
@@ -37,24 +41,24 @@ SECOND = [sharing(length, 5 + 29 * index % 61, 100 + index) for index, length in
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ensure_checkpoint(CONFIG, 3, tmp_path_factory.mktemp("checkpoint"), "random")
 
 
 @pytest.fixture(scope="module")
-def greedy(checkpoint):
+def greedy(checkpoint: Path) -> dict[tuple[int, ...], list[int]]:
     prompts = [DONOR, *FIRST, *SECOND]
     tokens = plain_greedy(CONFIG, checkpoint, prompts, OUTPUT)
     return {tuple(prompt): of_prompt for prompt, of_prompt in zip(prompts, tokens, strict=True)}
 
 
 @pytest.fixture
-def prefilled(monkeypatch):
+def prefilled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rows of every prefill dispatch, over all ranks."""
     rows = []
     pack = PrefillBuffers.pack
 
-    def counted(self, step):
+    def counted(self: PrefillBuffers, step: PrefillStep) -> None:
         pack(self, step)
         rows.append(int(self.args.row_counts.sum()))
 
@@ -62,12 +66,14 @@ def prefilled(monkeypatch):
     return rows
 
 
-def engine_for(checkpoint, **changes):
+def engine_for(checkpoint: Path, **changes: Any) -> Engine:
     chosen = {"ranks": 1, "requests_per_rank": 3, "max_model_len": LONGEST, "prefix_reuse": True, **changes}
     return Engine(EngineOptions(CONFIG, checkpoint, **chosen))
 
 
-def run(engine, *stages, output=OUTPUT, sampling=GREEDY):
+def run(
+    engine: Engine, *stages: Sequence[list[int]], output: int = OUTPUT, sampling: Sampling = GREEDY
+) -> list[RequestHandle]:
     """Handles of all prompts; a stage begins when the one before it has ended."""
     handles = []
     for stage in stages:
@@ -85,12 +91,15 @@ def run(engine, *stages, output=OUTPUT, sampling=GREEDY):
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("speculative_tokens", [0, 1])
 def test_tokens_and_drafts_are_those_without_reuse(
-    checkpoint, greedy, prefilled, speculative_tokens, ranks, depth
-):
-    def both(reuse):
-        engine = engine_for(
-            checkpoint, ranks=ranks, depth=depth, speculative_tokens=speculative_tokens, prefix_reuse=reuse
-        )
+    checkpoint: Path,
+    greedy: dict[tuple[int, ...], list[int]],
+    prefilled: list[int],
+    speculative_tokens: int,
+    ranks: int,
+    depth: int,
+) -> None:
+    def both(reuse: bool) -> Any:
+        engine = engine_for(checkpoint, ranks=ranks, depth=depth, mtp=speculative_tokens, prefix_reuse=reuse)
         try:
             return run(engine, [DONOR], FIRST, SECOND), engine.progress()
         finally:
@@ -121,8 +130,8 @@ def test_tokens_and_drafts_are_those_without_reuse(
 @pytest.mark.parametrize("off", [-1, 0, 1])
 @pytest.mark.parametrize("prefill_tokens", [1024, 50])
 def test_a_prompt_that_leaves_its_donor_at_around_the_end_of_a_page(
-    checkpoint, prefilled, off, prefill_tokens
-):
+    checkpoint: Path, prefilled: list[int], off: int, prefill_tokens: int
+) -> None:
     pages = (128, 256, 384)
     # Donors that share nothing with each other: every prompt finds its own one alone.
     donors = [[2 + index, *DONOR[1 : shared + 3]] for index, shared in enumerate(pages)]
@@ -141,14 +150,14 @@ def test_a_prompt_that_leaves_its_donor_at_around_the_end_of_a_page(
     assert max(prefilled) <= prefill_tokens
 
 
-def test_a_window_as_long_as_a_page(tmp_path):
+def test_a_window_as_long_as_a_page(tmp_path: Path) -> None:
     config = preset("test-a")
     checkpoint = ensure_checkpoint(config, 3, tmp_path, "random")
     [donor] = draw_prompts(config, [384])
     prompts = [donor, donor, [*donor[:300], 7, 8], [*donor, 9], [*donor, *draw_prompts(config, [100], 3)[0]]]
     expected = plain_greedy(config, checkpoint, prompts, OUTPUT)
 
-    def steps(reuse):
+    def steps(reuse: bool) -> Any:
         options = EngineOptions(config, checkpoint, ranks=1, max_model_len=LONGEST, prefix_reuse=reuse)
         engine = Engine(options)
         try:
@@ -166,7 +175,9 @@ def test_a_window_as_long_as_a_page(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["test-a", "test-b"])
-def test_what_prefill_leaves_on_the_device_is_what_it_leaves_without_reuse(tmp_path, monkeypatch, name):
+def test_what_prefill_leaves_on_the_device_is_what_it_leaves_without_reuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """Hidden rows of the last 128 positions, the MTP layer's window over them and the first draft, not tokens alone."""
     config = preset(name)
     checkpoint = ensure_checkpoint(config, 3, tmp_path, "random")
@@ -175,13 +186,13 @@ def test_what_prefill_leaves_on_the_device_is_what_it_leaves_without_reuse(tmp_p
     left = []
     execute = ModelRunner.execute_prefill
 
-    def read(runner, tensor):
+    def read(runner: ModelRunner, tensor: Any) -> Any:
         shard = tensor.shards[0]
         content = np.empty(shard.shape, shard.dtype)
         runner._worker.copy_from(content, shard.pointer, content.nbytes, worker_id=0)
         return content
 
-    def watched(runner, step):
+    def watched(runner: ModelRunner, step: PrefillStep) -> PrefillOutput:
         output = execute(runner, step)
         [[chunk]] = step.chunks
         if chunk.terminal:
@@ -206,7 +217,7 @@ def test_what_prefill_leaves_on_the_device_is_what_it_leaves_without_reuse(tmp_p
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_donor_may_still_be_decoding(checkpoint, greedy):
+def test_the_donor_may_still_be_decoding(checkpoint: Path, greedy: dict[tuple[int, ...], list[int]]) -> None:
     engine = engine_for(checkpoint, max_model_len=3000)
     try:
         donor = engine.submit(Request("donor", DONOR, 2000))
@@ -223,11 +234,13 @@ def test_the_donor_may_still_be_decoding(checkpoint, greedy):
     assert donor.token_ids[:OUTPUT] == greedy[tuple(DONOR)]
 
 
-def test_small_pools_evict_and_change_no_token(checkpoint, greedy, monkeypatch):
+def test_small_pools_evict_and_change_no_token(
+    checkpoint: Path, greedy: dict[tuple[int, ...], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     evictions = []
     reclaim = PrefixIndex.reclaim
 
-    def counted(self, short):
+    def counted(self: PrefixIndex, short: Sequence[int]) -> bool:
         before = len(self.pages)
         done = reclaim(self, short)
         evictions.append(before - len(self.pages))
@@ -253,7 +266,7 @@ def test_small_pools_evict_and_change_no_token(checkpoint, greedy, monkeypatch):
     assert sum(evictions) > 0
 
 
-def test_a_preempted_request_begins_behind_what_it_left_itself(checkpoint):
+def test_a_preempted_request_begins_behind_what_it_left_itself(checkpoint: Path) -> None:
     prompts = draw_prompts(CONFIG, [380, 380], seed=9)
     # Both grow beyond position 384, into their fourth page: there is one too few, and the later one gives way.
     rings = CacheLayout.derive(CONFIG, LONGEST).blocks_for(LONGEST)
@@ -271,7 +284,7 @@ def test_a_preempted_request_begins_behind_what_it_left_itself(checkpoint):
     assert second.cached_tokens == 256 * second.preemptions
 
 
-def test_sampled_tokens_are_those_without_reuse(checkpoint):
+def test_sampled_tokens_are_those_without_reuse(checkpoint: Path) -> None:
     sampling = Sampling(temperature=0.9, top_k=50, top_p=0.95, seed=11)
     tokens = []
     for reuse in (True, False):
@@ -285,7 +298,9 @@ def test_sampled_tokens_are_those_without_reuse(checkpoint):
     assert tokens[0] == tokens[1]
 
 
-def test_a_request_goes_to_the_rank_that_has_its_prefix_while_there_is_a_seat(checkpoint, greedy):
+def test_a_request_goes_to_the_rank_that_has_its_prefix_while_there_is_a_seat(
+    checkpoint: Path, greedy: dict[tuple[int, ...], list[int]]
+) -> None:
     engine = engine_for(checkpoint, ranks=2, requests_per_rank=2, max_model_len=3000)
     try:
         [donor] = run(engine, [DONOR])
@@ -304,7 +319,9 @@ def test_a_request_goes_to_the_rank_that_has_its_prefix_while_there_is_a_seat(ch
         engine.close(abort=True)
 
 
-def test_new_ranks_begin_with_nothing_cached(checkpoint, greedy):
+def test_new_ranks_begin_with_nothing_cached(
+    checkpoint: Path, greedy: dict[tuple[int, ...], list[int]]
+) -> None:
     engine = engine_for(checkpoint, max_restarts=1)
     try:
         run(engine, [DONOR])

@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.builders.places import REPOSITORY
+
 STAND_IN = REPOSITORY / "tests" / "builders" / "stand_in_run.py"
 
 PROJECT = '''
@@ -46,7 +48,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def project(installed: Path, tmp_path: Path):
+def project(installed: Path, tmp_path: Path) -> Callable[..., str]:
     """Run pytest in the sample project, with the plugin of the wheel."""
     (tmp_path / "test_tpot.py").write_text(PROJECT)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
@@ -64,12 +66,12 @@ def project(installed: Path, tmp_path: Path):
     return run
 
 
-def test_the_wheel_brings_the_options_and_the_marker(project) -> None:
+def test_the_wheel_brings_the_options_and_the_marker(project: Callable[..., str]) -> None:
     assert "--dsv4-baseline" in project("--help")
     assert "tpot(max_regression=0.02" in project("--markers")
 
 
-def test_it_passes_and_fails_as_it_should_on_two_workers(project, tmp_path: Path) -> None:
+def test_it_passes_and_fails_as_it_should_on_two_workers(project: Callable[..., str], tmp_path: Path) -> None:
     def measured(tpot_ms: str, *arguments: object) -> str:
         (tmp_path / "counter").unlink(missing_ok=True)
         fake = ["--dsv4-command", f"{sys.executable} {STAND_IN}", "--dsv4-runs", "5", "-n", "2"]
@@ -90,7 +92,7 @@ def test_it_passes_and_fails_as_it_should_on_two_workers(project, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_real_runs_pass_and_fail_as_they_should_on_two_workers(project) -> None:
+def test_real_runs_pass_and_fail_as_they_should_on_two_workers(project: Callable[..., str]) -> None:
     runs = ["--dsv4-runs", "6", "-n", "2"]
     base = project(*runs, "--dsv4-save", "base")
     assert base.startswith("exit code 0"), base

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.integration.command import SMALL, command, manifest_of, measured_of, 
 from tests.integration.conftest import children_of, is_alive
 
 
-def test_smoke_is_the_main_job(environment, tmp_path):
+def test_smoke_is_the_main_job(environment: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = run(environment, "run", "smoke", "--out", out)
     assert done.returncode == 0, done.stderr
@@ -59,7 +60,9 @@ def test_smoke_is_the_main_job(environment, tmp_path):
 
 
 @pytest.mark.parametrize(("depth", "statement"), [(2, "two in flight"), (1, "depth one")])
-def test_the_report_says_how_deep_the_pipeline_was(environment, tmp_path, depth, statement):
+def test_the_report_says_how_deep_the_pipeline_was(
+    environment: dict[str, str], tmp_path: Path, depth: int, statement: str
+) -> None:
     done = run(
         environment,
         *("run", "gbs32-mtp1", *SMALL, "--out", tmp_path / "run", "--set", f"engine.depth={depth}"),
@@ -74,14 +77,14 @@ def test_the_report_says_how_deep_the_pipeline_was(environment, tmp_path, depth,
     assert report["lost"] == 0
 
 
-def test_json_prints_one_document_and_nothing_else(environment, tmp_path):
+def test_json_prints_one_document_and_nothing_else(environment: dict[str, str], tmp_path: Path) -> None:
     done = run(environment, "run", "gbs32-mtp1", *SMALL, "--out", tmp_path / "run", "--json",
                "--set", "load.output_tokens=4", "--set", "load.requests=2")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["schema_version"] >= 1
 
 
-def test_without_traces_the_requests_are_still_measured(environment, tmp_path):
+def test_without_traces_the_requests_are_still_measured(environment: dict[str, str], tmp_path: Path) -> None:
     done = run(environment, "run", "gbs32-mtp1", *SMALL, "--no-trace", "--out", tmp_path / "run",
                "--set", "load.output_tokens=4", "--set", "load.requests=2")  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -102,7 +105,9 @@ def test_without_traces_the_requests_are_still_measured(environment, tmp_path):
         (["smoke", "--out", "/proc/nowhere"], "cannot write to the output directory /proc/nowhere"),
     ],
 )
-def test_bad_usage_is_one_clear_line_and_exit_2(environment, tmp_path, arguments, message):
+def test_bad_usage_is_one_clear_line_and_exit_2(
+    environment: dict[str, str], tmp_path: Path, arguments: list[str], message: str
+) -> None:
     done = run(environment, "run", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     lines = [line for line in done.stderr.splitlines() if line.startswith("dsv4bench: ")]
@@ -111,7 +116,7 @@ def test_bad_usage_is_one_clear_line_and_exit_2(environment, tmp_path, arguments
     assert "Traceback" not in done.stderr
 
 
-def test_an_output_directory_in_use_is_refused(environment, tmp_path):
+def test_an_output_directory_in_use_is_refused(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("mine")
     done = run(environment, "run", "smoke", "--out", tmp_path)
     assert done.returncode == 2
@@ -119,7 +124,7 @@ def test_an_output_directory_in_use_is_refused(environment, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-def start_long_run(environment, out):
+def start_long_run(environment: dict[str, str], out: Path) -> tuple[subprocess.Popen[str], set[int]]:
     """A run that would take minutes; returns it with its processes once tokens flow."""
     process = subprocess.Popen(
         command("run", "gbs32-mtp1", *SMALL, "--out", out, "--set", "engine.max_model_len=4000",
@@ -136,7 +141,9 @@ def start_long_run(environment, out):
     return process, children_of(process.pid)
 
 
-def test_a_killed_rank_ends_the_run_and_leaves_what_was_measured(environment, tmp_path):
+def test_a_killed_rank_ends_the_run_and_leaves_what_was_measured(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     out, before = tmp_path / "run", shared_memory()
     process, children = start_long_run(environment, out)
     victim = manifest_of(out).device_map[2]
@@ -163,7 +170,9 @@ def test_a_killed_rank_ends_the_run_and_leaves_what_was_measured(environment, tm
     assert "submit_to_completion" in again.stdout
 
 
-def test_ctrl_c_ends_the_run_and_leaves_what_was_measured(environment, tmp_path):
+def test_ctrl_c_ends_the_run_and_leaves_what_was_measured(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     out, before = tmp_path / "run", shared_memory()
     process, children = start_long_run(environment, out)
     process.send_signal(signal.SIGINT)
@@ -179,7 +188,7 @@ def test_ctrl_c_ends_the_run_and_leaves_what_was_measured(environment, tmp_path)
     assert {record.finish_reason for record in measured} == {"cancelled"}
 
 
-def test_a_killed_command_leaves_no_rank_behind(environment, tmp_path):
+def test_a_killed_command_leaves_no_rank_behind(environment: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     process, children = start_long_run(environment, out)
     process.kill()
@@ -193,7 +202,7 @@ def test_a_killed_command_leaves_no_rank_behind(environment, tmp_path):
     assert "Traceback" not in again.stderr
 
 
-def test_mtp_on_and_off_are_compared_token_for_token(environment, tmp_path):
+def test_mtp_on_and_off_are_compared_token_for_token(environment: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = run(environment, "run", "mtp-accuracy", *SMALL, "--out", out, "--set", "load.requests=5")
     assert done.returncode == 0, done.stderr
@@ -209,7 +218,7 @@ def test_mtp_on_and_off_are_compared_token_for_token(environment, tmp_path):
     assert [record.request_id for record in measured_of(out)] == [f"request-{index}" for index in range(5)]
 
 
-def test_a_soak_watches_every_process(environment, tmp_path):
+def test_a_soak_watches_every_process(environment: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = run(environment, "run", "ep4-depth2-soak", *SMALL, "--out", out, "--set", "load.output_tokens=420")
     assert done.returncode == 0, done.stderr

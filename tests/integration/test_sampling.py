@@ -1,5 +1,8 @@
 """Seeded sampling gives one text, however the engine is run."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from dsv4bench.engine.requests import GREEDY, Sampling
@@ -19,19 +22,19 @@ SAMPLING = (
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ensure_checkpoint(CONFIG, 3, tmp_path_factory.mktemp("checkpoints"), "bigram")
 
 
 @pytest.fixture(scope="module")
-def sampled(checkpoint):
+def sampled(checkpoint: Path) -> list[list[int]]:
     """The text without speculation, one request at a time on one rank."""
-    options = {"depth": 1, "speculative_tokens": 0, "requests_per_rank": 1}
+    options: dict[str, Any] = {"depth": 1, "mtp": 0, "requests_per_rank": 1}
     handles = run(CONFIG, checkpoint, PROMPTS, OUTPUT, sampling=SAMPLING, **options)
     return tokens_of(handles)
 
 
-def test_only_requests_with_a_temperature_are_sampled(checkpoint, sampled):
+def test_only_requests_with_a_temperature_are_sampled(checkpoint: Path, sampled: list[list[int]]) -> None:
     greedy = plain_greedy(CONFIG, checkpoint, PROMPTS, OUTPUT)
     assert [tokens == plain for tokens, plain in zip(sampled, greedy, strict=True)] == [
         False,
@@ -45,7 +48,9 @@ def test_only_requests_with_a_temperature_are_sampled(checkpoint, sampled):
     ("speculative_tokens", "ranks", "depth"),
     [(0, 4, 2), (1, 1, 2), (1, 4, 1), (2, 1, 1), (2, 4, 2), (3, 1, 2), (3, 4, 1)],
 )
-def test_the_text_depends_on_the_seed_alone(checkpoint, sampled, speculative_tokens, ranks, depth):
+def test_the_text_depends_on_the_seed_alone(
+    checkpoint: Path, sampled: list[list[int]], speculative_tokens: int, ranks: int, depth: int
+) -> None:
     handles = run(
         CONFIG,
         checkpoint,
@@ -54,7 +59,7 @@ def test_the_text_depends_on_the_seed_alone(checkpoint, sampled, speculative_tok
         sampling=SAMPLING,
         ranks=ranks,
         depth=depth,
-        speculative_tokens=speculative_tokens,
+        mtp=speculative_tokens,
     )
     assert tokens_of(handles) == sampled
     if speculative_tokens:
@@ -62,15 +67,17 @@ def test_the_text_depends_on_the_seed_alone(checkpoint, sampled, speculative_tok
         assert all(handle.accepted for handle in handles)
 
 
-def test_drafts_that_equal_what_is_drawn_are_accepted(checkpoint, sampled):
+def test_drafts_that_equal_what_is_drawn_are_accepted(checkpoint: Path, sampled: list[list[int]]) -> None:
     injected = [[NO_DRAFT] * len(prompt) + tokens for prompt, tokens in zip(PROMPTS, sampled, strict=True)]
     # Ten steps of three tokens stay within what is known: 1 + 30 of 32.
-    handles = run(CONFIG, checkpoint, PROMPTS, 31, sampling=SAMPLING, injected=injected, speculative_tokens=2)
+    handles = run(CONFIG, checkpoint, PROMPTS, 31, sampling=SAMPLING, injected=injected, mtp=2)
     assert tokens_of(handles) == [tokens[:31] for tokens in sampled]
     assert [(handle.steps, handle.accepted) for handle in handles] == [(10, 20)] * len(PROMPTS)
 
 
-def test_a_request_that_starts_again_from_its_text_goes_on_with_it(checkpoint, sampled):
+def test_a_request_that_starts_again_from_its_text_goes_on_with_it(
+    checkpoint: Path, sampled: list[list[int]]
+) -> None:
     """What a preempted request does: its prompt and what it has published are prefilled, positions stay."""
     prompts = [prompt + tokens[:11] for prompt, tokens in zip(PROMPTS, sampled, strict=True)]
     handles = run(CONFIG, checkpoint, prompts, OUTPUT - 11, sampling=SAMPLING)

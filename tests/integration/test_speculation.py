@@ -1,5 +1,8 @@
 """Any number of speculative tokens, whatever is accepted or rejected where: the tokens of plain greedy decoding."""
 
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
 import pytest
 
 from dsv4bench.model.checkpoint import ensure_checkpoint
@@ -20,13 +23,13 @@ LOOKAHEAD = 8  # tokens known beyond the output: the last step's drafts are inje
 
 
 @pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory):
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     directory = tmp_path_factory.mktemp("checkpoints")
     return {kind: ensure_checkpoint(CONFIG, 3, directory, kind) for kind in ("random", "bigram")}
 
 
 @pytest.fixture(scope="module")
-def greedy(checkpoints):
+def greedy(checkpoints: dict[str, Path]) -> dict[str, list[list[int]]]:
     return {
         kind: plain_greedy(CONFIG, checkpoint, PROMPTS, OUTPUT + LOOKAHEAD)
         for kind, checkpoint in checkpoints.items()
@@ -37,8 +40,8 @@ def greedy(checkpoints):
 @pytest.mark.parametrize("speculative_tokens", range(1, 8))
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_tokens_do_not_depend_on_the_number_of_speculative_tokens(
-    checkpoints, greedy, speculative_tokens, ranks
-):
+    checkpoints: dict[str, Path], greedy: dict[str, list[list[int]]], speculative_tokens: int, ranks: int
+) -> None:
     kind = ("random", "bigram")[(speculative_tokens + ranks // 4) % 2]
     handles = run(
         CONFIG,
@@ -47,7 +50,7 @@ def test_tokens_do_not_depend_on_the_number_of_speculative_tokens(
         OUTPUT,
         ranks=ranks,
         depth=1 + speculative_tokens // 2 % 2,
-        speculative_tokens=speculative_tokens,
+        mtp=speculative_tokens,
     )
     assert tokens_of(handles) == [tokens[:OUTPUT] for tokens in greedy[kind]]
     if kind == "bigram":
@@ -55,12 +58,12 @@ def test_tokens_do_not_depend_on_the_number_of_speculative_tokens(
         assert sum(handle.accepted for handle in handles) > 0.5 * sum(handle.proposed for handle in handles)
 
 
-def every_step_rejects_draft(number):
+def every_step_rejects_draft(number: int) -> Callable[[int], set[int]]:
     """Positions of wrong drafts so that every step accepts `number` - 1."""
     return lambda first: set(range(first + number, first + OUTPUT + LOOKAHEAD, number))
 
 
-def every_other_step_rejects_all(first):
+def every_other_step_rejects_all(first: int) -> set[int]:
     # A step of four tokens, then one of one: the tail moves by five.
     return set(range(first + 5, first + OUTPUT + LOOKAHEAD, 5))
 
@@ -78,8 +81,12 @@ def every_other_step_rejects_all(first):
     ids=["right", "wrong", "one", "two", "alternating"],
 )
 def test_three_injected_drafts_are_accepted_as_far_as_they_are_right(
-    checkpoints, greedy, wrong, accepted, depth
-):
+    checkpoints: dict[str, Path],
+    greedy: dict[str, list[list[int]]],
+    wrong: Callable[[int], set[int]],
+    accepted: Sequence[int],
+    depth: int,
+) -> None:
     positions = [wrong(len(prompt)) for prompt in PROMPTS]
     handles = run(
         CONFIG,
@@ -92,7 +99,7 @@ def test_three_injected_drafts_are_accepted_as_far_as_they_are_right(
         ],
         requests_per_rank=4,
         depth=depth,
-        speculative_tokens=3,
+        mtp=3,
     )
     assert tokens_of(handles) == [tokens[:OUTPUT] for tokens in greedy["random"]]
     for handle in handles:
@@ -107,7 +114,7 @@ BOUNDARY_OUTPUT = 48
 
 
 @pytest.fixture(scope="module")
-def boundary_greedy(checkpoints):
+def boundary_greedy(checkpoints: dict[str, Path]) -> tuple[list[list[int]], list[list[int]]]:
     prompts = draw_prompts(CONFIG, BOUNDARY_LENGTHS, seed=8)
     known = BOUNDARY_OUTPUT + LOOKAHEAD
     return prompts, plain_greedy(CONFIG, checkpoints["random"], prompts, known)
@@ -127,7 +134,12 @@ def boundary_greedy(checkpoints):
     ],
     ids=["csa", "hca", "behind-hca", "pages-and-rings-1", "pages-and-rings-5"],
 )
-def test_rejections_on_boundaries_leave_no_trace(checkpoints, boundary_greedy, boundary, speculative_tokens):
+def test_rejections_on_boundaries_leave_no_trace(
+    checkpoints: dict[str, Path],
+    boundary_greedy: tuple[list[list[int]], list[list[int]]],
+    boundary: Callable[[int], Collection[int]],
+    speculative_tokens: int,
+) -> None:
     prompts, expected = boundary_greedy
     wrong = {position for position in range(640) if boundary(position)}
     handles = run(
@@ -140,7 +152,7 @@ def test_rejections_on_boundaries_leave_no_trace(checkpoints, boundary_greedy, b
             for prompt, tokens in zip(prompts, expected, strict=True)
         ],
         max_model_len=600,
-        speculative_tokens=speculative_tokens,
+        mtp=speculative_tokens,
     )
     assert tokens_of(handles) == [tokens[:BOUNDARY_OUTPUT] for tokens in expected]
     for handle, prompt in zip(handles, prompts, strict=True):

@@ -3,6 +3,7 @@
 import random
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -20,11 +21,11 @@ IDS = ("a", "b", "c")
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ensure_checkpoint(CONFIG, 3, tmp_path_factory.mktemp("checkpoints"), "bigram")
 
 
-def start(checkpoint, directory, ranks):
+def start(checkpoint: Path, directory: Path, ranks: int) -> Engine:
     return Engine(
         EngineOptions(
             CONFIG,
@@ -38,12 +39,12 @@ def start(checkpoint, directory, ranks):
     )
 
 
-def prompts_of(seed):
+def prompts_of(seed: int) -> list[list[int]]:
     draw = random.Random(seed)
     return [[draw.randrange(2, CONFIG.vocab_size) for _ in range(11)] for _ in IDS]
 
 
-def answer(engine, prompts):
+def answer(engine: Engine, prompts: list[list[int]]) -> list[list[int]]:
     handles = [
         engine.submit(Request(name, prompt, OUTPUT)) for name, prompt in zip(IDS, prompts, strict=True)
     ]
@@ -51,7 +52,7 @@ def answer(engine, prompts):
     return [handle.token_ids for handle in handles]
 
 
-def test_two_engines_of_one_process_share_nothing(checkpoint, tmp_path):
+def test_two_engines_of_one_process_share_nothing(checkpoint: Path, tmp_path: Path) -> None:
     before = shared_memory()
     load = {"first": prompts_of(1), "second": prompts_of(2)}
     alone, together = {}, {}
@@ -72,7 +73,7 @@ def test_two_engines_of_one_process_share_nothing(checkpoint, tmp_path):
     pids = {name: set(engine.worker.rank_pids.values()) for name, engine in engines.items()}
     assert not pids["first"] & pids["second"]
 
-    def work(name):
+    def work(name: str) -> None:
         together[name] = [answer(engines[name], load[name]) for _ in range(5)]
 
     threads = [threading.Thread(target=work, args=(name,)) for name in load]
@@ -96,7 +97,7 @@ def test_two_engines_of_one_process_share_nothing(checkpoint, tmp_path):
             assert of < pids[name]
 
 
-def test_two_runs_of_one_host_share_nothing(environment, tmp_path):
+def test_two_runs_of_one_host_share_nothing(environment: dict[str, str], tmp_path: Path) -> None:
     before = shared_memory()
     arguments = ["run", "gbs32-mtp1", *SMALL, "--set", "load.requests=6", "--set", "load.output_tokens=60"]
     alone = run(environment, *arguments, "--out", tmp_path / "alone")

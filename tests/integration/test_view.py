@@ -8,20 +8,25 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
+from tests.builders.places import TRACES
 from tests.integration.command import command
 
-CAPTURE = Path(__file__).parents[1] / "cases" / "data" / "traces" / "simpler-l3_pipe_n2_depth2.log"
+CAPTURE = TRACES / "simpler-l3_pipe_n2_depth2.log"
 
 
 @contextmanager
-def viewing(*options, environment=None):
+def viewing(
+    *options: str, environment: dict[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
     """The process, and the addresses that it printed."""
     process = subprocess.Popen(
         command("view", CAPTURE, *options),
@@ -44,11 +49,11 @@ def viewing(*options, environment=None):
         process.communicate()
 
 
-def get(address, **headers):
+def get(address: str, **headers: Any) -> Any:
     return urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=10)
 
 
-def status(address, **headers):
+def status(address: str, **headers: Any) -> int:
     try:
         with get(address, **headers) as answer:
             return answer.status
@@ -57,7 +62,7 @@ def status(address, **headers):
         return error.code
 
 
-def test_it_serves_the_report_on_loopback_under_a_random_path_until_interrupted():
+def test_it_serves_the_report_on_loopback_under_a_random_path_until_interrupted() -> None:
     with viewing("--no-browser") as (process, addresses):
         address = addresses["Report"]
         parts = urlsplit(address)
@@ -82,14 +87,14 @@ def test_it_serves_the_report_on_loopback_under_a_random_path_until_interrupted(
         assert (process.returncode, output, error.strip()) == (0, "", "")
 
 
-def test_two_views_have_different_addresses():
+def test_two_views_have_different_addresses() -> None:
     with viewing("--no-browser") as (_, first), viewing("--no-browser") as (_, second):
         one, other = urlsplit(first["Report"]), urlsplit(second["Report"])
         assert one.port != other.port
         assert one.path != other.path
 
 
-def test_perfetto_gets_the_timeline_and_the_page_that_hands_it_over():
+def test_perfetto_gets_the_timeline_and_the_page_that_hands_it_over() -> None:
     options = ["--no-browser", "--perfetto", "--perfetto-ui", "http://127.0.0.1:10000/ui/"]
     with viewing(*options) as (_, addresses):
         with get(addresses["Timeline"]) as answer:
@@ -102,7 +107,7 @@ def test_perfetto_gets_the_timeline_and_the_page_that_hands_it_over():
 
 
 @pytest.mark.parametrize("perfetto", [False, True])
-def test_it_opens_the_browser(tmp_path, perfetto):
+def test_it_opens_the_browser(tmp_path: Path, perfetto: bool) -> None:
     opened = tmp_path / "opened"
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > "{opened}.partial" && mv "{opened}.partial" "{opened}"\n')
@@ -115,7 +120,7 @@ def test_it_opens_the_browser(tmp_path, perfetto):
         assert opened.read_text().strip() == addresses["Timeline" if perfetto else "Report"]
 
 
-def test_a_port_that_is_taken_is_an_error_in_one_line():
+def test_a_port_that_is_taken_is_an_error_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = subprocess.run(
@@ -129,7 +134,7 @@ def test_a_port_that_is_taken_is_an_error_in_one_line():
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_an_address_that_is_none_is_refused():
+def test_an_address_that_is_none_is_refused() -> None:
     result = subprocess.run(
         command("view", CAPTURE, "--no-browser", "--perfetto", "--perfetto-ui", "javascript:alert(1)"),
         capture_output=True,

@@ -4,16 +4,19 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dsv4bench.errors import RankError
+from dsv4bench.worker.torch_worker import TorchWorker
 from tests.integration.conftest import is_alive
 
 
-def test_arguments_reach_every_rank_and_outputs_come_back(toy_worker):
+def test_arguments_reach_every_rank_and_outputs_come_back(toy_worker: Callable[..., TorchWorker]) -> None:
     worker = toy_worker(4)
     host_in = worker.alloc_host((4, 3), "float32")
     host_out = worker.alloc_host((4, 3), "float32")
@@ -29,7 +32,9 @@ def test_arguments_reach_every_rank_and_outputs_come_back(toy_worker):
 
 @pytest.mark.parametrize("exchange", ["shared-memory", "torch-distributed"])
 @pytest.mark.parametrize("ranks", [1, 2, 5])
-def test_both_exchanges_deliver_every_row_to_its_rank_in_order(toy_worker, exchange, ranks):
+def test_both_exchanges_deliver_every_row_to_its_rank_in_order(
+    toy_worker: Callable[..., TorchWorker], exchange: str, ranks: int
+) -> None:
     worker = toy_worker(ranks, exchange=exchange)
     correct = worker.alloc_host((ranks,), "int64")
     for seed in range(12):
@@ -37,7 +42,9 @@ def test_both_exchanges_deliver_every_row_to_its_rank_in_order(toy_worker, excha
     assert correct.tolist() == [12] * ranks
 
 
-def test_windows_are_reset_when_asked_and_not_before_the_worker_is_idle(toy_worker):
+def test_windows_are_reset_when_asked_and_not_before_the_worker_is_idle(
+    toy_worker: Callable[..., TorchWorker],
+) -> None:
     worker = toy_worker(3)
     correct = worker.alloc_host((3,), "int64")
     for seed in range(4):
@@ -55,7 +62,9 @@ def test_windows_are_reset_when_asked_and_not_before_the_worker_is_idle(toy_work
         worker.reset_windows()
 
 
-def test_two_dispatches_are_in_flight_and_a_third_waits_for_the_oldest(toy_worker):
+def test_two_dispatches_are_in_flight_and_a_third_waits_for_the_oldest(
+    toy_worker: Callable[..., TorchWorker],
+) -> None:
     worker = toy_worker(2)
     first = worker.submit("sleep", [200])
     second = worker.submit("sleep", [200])
@@ -69,12 +78,12 @@ def test_two_dispatches_are_in_flight_and_a_third_waits_for_the_oldest(toy_worke
     assert [handle.dispatch_id for handle in (first, second, third)] == [1, 2, 3]
 
 
-def test_a_handle_keeps_its_outcome_for_every_waiter(toy_worker):
+def test_a_handle_keeps_its_outcome_for_every_waiter(toy_worker: Callable[..., TorchWorker]) -> None:
     worker = toy_worker(2)
     handle = worker.submit("fail", [1])
     errors = []
 
-    def wait():
+    def wait() -> None:
         try:
             handle.result()
         except RankError as error:
@@ -93,7 +102,7 @@ def test_a_handle_keeps_its_outcome_for_every_waiter(toy_worker):
         worker.submit("sleep", [1])
 
 
-def test_a_timeout_leaves_the_dispatch_alive(toy_worker):
+def test_a_timeout_leaves_the_dispatch_alive(toy_worker: Callable[..., TorchWorker]) -> None:
     worker = toy_worker(1)
     handle = worker.submit("sleep", [300])
     with pytest.raises(TimeoutError, match=r"dispatch 1 \(sleep\) is still running"):
@@ -104,13 +113,13 @@ def test_a_timeout_leaves_the_dispatch_alive(toy_worker):
             handle.result(timeout)
 
 
-def test_a_program_whose_output_is_wrong_fails_its_dispatch(toy_worker):
+def test_a_program_whose_output_is_wrong_fails_its_dispatch(toy_worker: Callable[..., TorchWorker]) -> None:
     worker = toy_worker(2)
     with pytest.raises(RankError, match="output out of range"):
         worker.run("invalid", [])
 
 
-def test_ordinary_memory_is_refused_as_an_argument(toy_worker):
+def test_ordinary_memory_is_refused_as_an_argument(toy_worker: Callable[..., TorchWorker]) -> None:
     worker = toy_worker(1)
     shared = worker.alloc_host((4, 4), "float32")
     with pytest.raises(TypeError, match="must be allocated by the worker's alloc_host"):
@@ -119,7 +128,7 @@ def test_ordinary_memory_is_refused_as_an_argument(toy_worker):
         worker.submit("sleep", [shared[:, ::2]])
 
 
-def test_pointers_are_checked_and_nothing_is_written(toy_worker):
+def test_pointers_are_checked_and_nothing_is_written(toy_worker: Callable[..., TorchWorker]) -> None:
     worker = toy_worker(2)
     tensor = worker.alloc_tensor((4,), "float32", init=np.arange(4, dtype="float32"), worker_id=0)
     source = np.full(8, 9, "float32")
@@ -153,7 +162,9 @@ def test_pointers_are_checked_and_nothing_is_written(toy_worker):
     assert content.tolist() == [9, 3, 9, 3]
 
 
-def test_a_stale_pointer_stays_invalid_when_its_memory_is_used_again(toy_worker):
+def test_a_stale_pointer_stays_invalid_when_its_memory_is_used_again(
+    toy_worker: Callable[..., TorchWorker],
+) -> None:
     worker = toy_worker(1)
     first = worker.malloc(64, worker_id=0)
     worker.free(first, worker_id=0)
@@ -168,7 +179,9 @@ def test_a_stale_pointer_stays_invalid_when_its_memory_is_used_again(toy_worker)
 @pytest.mark.parametrize(
     ("how", "expected"), [(int(signal.SIGKILL), "was killed by SIGKILL"), (0, "exited with code 7")]
 )
-def test_a_dying_rank_is_named_and_takes_every_process_with_it(toy_worker, how, expected):
+def test_a_dying_rank_is_named_and_takes_every_process_with_it(
+    toy_worker: Callable[..., TorchWorker], how: int, expected: str
+) -> None:
     worker = toy_worker(4)
     pids = dict(worker.rank_pids)
     first = worker.submit("die", [2, how])
@@ -187,7 +200,9 @@ def test_a_dying_rank_is_named_and_takes_every_process_with_it(toy_worker, how, 
         ("die", [0, int(signal.SIGKILL)], "was killed by SIGKILL"),
     ],
 )
-def test_a_failure_leaves_the_dispatch_before_it_to_complete(toy_worker, program, arguments, expected):
+def test_a_failure_leaves_the_dispatch_before_it_to_complete(
+    toy_worker: Callable[..., TorchWorker], program: str, arguments: list[Any], expected: str
+) -> None:
     worker = toy_worker(3)
     # Rank 0 is through with the first dispatch at once and fails in the second, while rank 1 is still in the first.
     first = worker.submit("sleep_on", [1, 400])
@@ -201,7 +216,7 @@ def test_a_failure_leaves_the_dispatch_before_it_to_complete(toy_worker, program
     assert not any(is_alive(pid) for pid in pids)
 
 
-def test_a_hanging_rank_is_named_after_the_timeout(toy_worker):
+def test_a_hanging_rank_is_named_after_the_timeout(toy_worker: Callable[..., TorchWorker]) -> None:
     worker = toy_worker(3, dispatch_timeout_s=2)
     os.kill(worker.rank_pids[1], signal.SIGSTOP)
     with pytest.raises(RankError, match=r"did not complete within 2 s; still waiting for rank 1 \(pid"):
@@ -211,7 +226,9 @@ def test_a_hanging_rank_is_named_after_the_timeout(toy_worker):
     assert not any(is_alive(pid) for pid in pids)
 
 
-def test_close_drains_what_is_in_flight_and_refuses_later_calls(toy_worker):
+def test_close_drains_what_is_in_flight_and_refuses_later_calls(
+    toy_worker: Callable[..., TorchWorker],
+) -> None:
     worker = toy_worker(2)
     handles = [worker.submit("sleep", [100]), worker.submit("sleep", [100])]
     pids = list(worker.rank_pids.values())
@@ -224,13 +241,15 @@ def test_close_drains_what_is_in_flight_and_refuses_later_calls(toy_worker):
     assert not any(is_alive(pid) for pid in pids)
 
 
-def test_a_rank_that_cannot_start_is_an_error_with_its_cause(toy_worker, monkeypatch):
+def test_a_rank_that_cannot_start_is_an_error_with_its_cause(
+    toy_worker: Callable[..., TorchWorker], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", "")
     with pytest.raises(RankError, match="No module named 'toy_programs'"):
         toy_worker(2)
 
 
-def test_the_ranks_die_with_the_server(toy_worker):
+def test_the_ranks_die_with_the_server(toy_worker: Callable[..., TorchWorker]) -> None:
     worker = toy_worker(2)
     pids = list(worker.rank_pids.values())
     server = int(Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1])
@@ -243,7 +262,9 @@ def test_the_ranks_die_with_the_server(toy_worker):
         worker.run("sleep", [1])
 
 
-def test_logs_hold_whole_records_of_every_rank(toy_worker, tmp_path):
+def test_logs_hold_whole_records_of_every_rank(
+    toy_worker: Callable[..., TorchWorker], tmp_path: Path
+) -> None:
     logs = tuple(tmp_path / f"rank-{rank}.log" for rank in range(3))
     server_log = tmp_path / "server.log"
     worker = toy_worker(3, rank_logs=logs, server_log=server_log)

@@ -3,8 +3,10 @@
 import os
 import signal
 import time
+from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from dsv4bench.worker.rank import RankContext
 
@@ -13,13 +15,13 @@ class ToyPrograms:
     def __init__(self, context: RankContext) -> None:
         self.context = context
 
-    def add(self, host_in, host_out, device, increment):
+    def add(self, host_in: Tensor, host_out: Tensor, device: Tensor, increment: int) -> None:
         """host_out[rank] = host_in[rank] + device + increment, and device += increment."""
         rank = self.context.rank
         host_out[rank] = host_in[rank] + device + increment
         device += increment
 
-    def exchange(self, host_out, seed):
+    def exchange(self, host_out: Tensor, seed: int) -> None:
         """Each rank r sends (r + 1) * (d + 1) rows [r, d, i] to rank d; host_out gets a digest of what came."""
         rank, ranks = self.context.rank, self.context.ranks
         rows = torch.tensor(
@@ -41,19 +43,19 @@ class ToyPrograms:
         same = same and received_counts == [(source + seed) % 3 * (rank + 1) for source in range(ranks)]
         host_out[rank] += int(same)
 
-    def sleep(self, milliseconds):
+    def sleep(self, milliseconds: int) -> None:
         time.sleep(milliseconds / 1e3)
 
-    def sleep_on(self, rank, milliseconds):
+    def sleep_on(self, rank: int, milliseconds: int) -> None:
         if self.context.rank == rank:
             time.sleep(milliseconds / 1e3)
 
-    def fail(self, failing_rank):
+    def fail(self, failing_rank: int) -> None:
         if self.context.rank == failing_rank:
             raise ValueError("deliberate failure")
         self.context.exchange.all_to_all(torch.zeros(0, 1), [0] * self.context.ranks)
 
-    def die(self, dying_rank, how):
+    def die(self, dying_rank: int, how: int) -> None:
         if self.context.rank == dying_rank:
             if how:
                 os.kill(os.getpid(), how)
@@ -61,13 +63,13 @@ class ToyPrograms:
             os._exit(7)
         self.context.exchange.all_to_all(torch.zeros(0, 1), [0] * self.context.ranks)
 
-    def invalid(self):
-        def validate():
+    def invalid(self) -> Callable[[], None]:
+        def validate() -> None:
             raise AssertionError("output out of range")
 
         return validate
 
 
-def setup(argument: bytes):
+def setup(argument: bytes) -> type[ToyPrograms]:
     assert argument == b"toy"
     return ToyPrograms

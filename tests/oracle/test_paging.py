@@ -1,9 +1,13 @@
 """What a page holds besides a request's own positions never matters."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor
 
 from dsv4bench.model.config import preset
+from tests.oracle.conftest import Paged
 
 ROUNDING = 1e-4
 """How far logits of equal rows may lie apart: a product of one row and one of eight add up in another order.
@@ -13,7 +17,9 @@ is left in a cache moves the logits of thirty later positions by 0.2 to 4.
 """
 
 
-def test_pages_and_what_is_in_unused_ones_do_not_matter(weights_of, tokens_of, paged):
+def test_pages_and_what_is_in_unused_ones_do_not_matter(
+    weights_of: Callable[[str], dict[str, Tensor]], tokens_of: Callable[..., list[int]], paged: type[Paged]
+) -> None:
     """NaN everywhere and pages dealt at random, against zeros and pages in order: the same bits."""
     tokens = tokens_of("test-b", 90)
     poisoned = paged(preset("test-b"), weights_of("test-b"), sequences=3, length=300, seed=5)
@@ -33,7 +39,15 @@ def test_pages_and_what_is_in_unused_ones_do_not_matter(weights_of, tokens_of, p
 
 @pytest.mark.parametrize("rows", [2, 5, 8])
 @pytest.mark.parametrize(("name", "prompt", "steps"), [("test-b", 9, 30), ("test-a", 118, 14)])
-def test_rejected_rows_leave_no_trace(rows, name, prompt, steps, weights_of, tokens_of, paged):
+def test_rejected_rows_leave_no_trace(
+    rows: int,
+    name: str,
+    prompt: int,
+    steps: int,
+    weights_of: Callable[[str], dict[str, Tensor]],
+    tokens_of: Callable[..., list[int]],
+    paged: type[Paged],
+) -> None:
     """Every step carries wrong drafts, across CSA (4) and HCA (16, 128) boundaries; the next step overwrites them."""
     tokens, wrong = tokens_of(name, prompt + steps), tokens_of(name, prompt + steps + rows, seed=1)
     plain = paged(preset(name), weights_of(name))
@@ -47,14 +61,18 @@ def test_rejected_rows_leave_no_trace(rows, name, prompt, steps, weights_of, tok
         assert torch.allclose(got, want, atol=ROUNDING), position
 
 
-def test_rejected_draft_rows_leave_no_trace_in_the_mtp_cache(weights_of, tokens_of, paged):
+def test_rejected_draft_rows_leave_no_trace_in_the_mtp_cache(
+    weights_of: Callable[[str], dict[str, Tensor]], tokens_of: Callable[..., list[int]], paged: type[Paged]
+) -> None:
     tokens, wrong = tokens_of("test-b", 24), tokens_of("test-b", 24, seed=1)
     results = []
     for speculate in (False, True):
         model = paged(preset("test-b"), weights_of("test-b"))
         hidden = model.feed((0, 0, tokens[:23]))
 
-        def draft(position, following, model=model, hidden=hidden):
+        def draft(
+            position: int, following: list[int], model: Paged = model, hidden: Tensor = hidden
+        ) -> Tensor:
             rows = model.rows([(0, position, following)])
             part = hidden[position : position + len(following)]
             return model.model.mtp(torch.tensor(following), rows, part, model.tables, model.pools)
@@ -65,10 +83,12 @@ def test_rejected_draft_rows_leave_no_trace_in_the_mtp_cache(weights_of, tokens_
             else:
                 draft(position, [tokens[position + 1]])
         results.append(draft(22, [tokens[23]]))
-    assert torch.allclose(*results, atol=ROUNDING)
+    assert torch.allclose(results[0], results[1], atol=ROUNDING)
 
 
-def test_a_row_does_not_depend_on_its_neighbours(weights_of, tokens_of, paged):
+def test_a_row_does_not_depend_on_its_neighbours(
+    weights_of: Callable[[str], dict[str, Tensor]], tokens_of: Callable[..., list[int]], paged: type[Paged]
+) -> None:
     """The same token alone, with a draft, and amid longer sequences gives the same logits."""
     tokens = tokens_of("test-b", 200)
     model = paged(preset("test-b"), weights_of("test-b"), sequences=4)
@@ -82,7 +102,7 @@ def test_a_row_does_not_depend_on_its_neighbours(weights_of, tokens_of, paged):
     assert torch.allclose(alone, amid, atol=ROUNDING)
 
 
-def test_no_rows_give_no_streams(weights_of, paged):
+def test_no_rows_give_no_streams(weights_of: Callable[[str], dict[str, Tensor]], paged: type[Paged]) -> None:
     model = paged(preset("test-b"), weights_of("test-b"))
     streams = model.feed()
     assert streams.shape == (0, 4, 64)

@@ -1,6 +1,7 @@
 """Experts shared by ranks give what one rank gives."""
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor
 from dsv4bench.errors import UsageError
 from dsv4bench.model.config import preset
 from dsv4bench.model.model import DeepSeekV4
+from tests.oracle.conftest import Paged
 
 
 class Switchboard:
@@ -35,14 +37,19 @@ class ThreadExchange:
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
-def test_sharded_experts_equal_one_rank(ranks, weights_of, tokens_of, paged):
+def test_sharded_experts_equal_one_rank(
+    ranks: int,
+    weights_of: Callable[[str], dict[str, Tensor]],
+    tokens_of: Callable[..., list[int]],
+    paged: type[Paged],
+) -> None:
     """Each rank prefills and decodes its own text; odd ranks have fewer rows, the last one none at all."""
     config, weights = preset("test-b"), weights_of("test-b")
     board = Switchboard(ranks)
     texts = [tokens_of("test-b", 40, seed=rank) for rank in range(ranks - 1)] + [[]]
     calls = [slice(0, 37), slice(37, 38), slice(38, 40)]
 
-    def run(model, text: list[int]) -> tuple[Tensor, Tensor]:
+    def run(model: Paged, text: list[int]) -> tuple[Tensor, Tensor]:
         streams, drafts = [], []
         for call in calls:
             rows = model.rows([(0, call.start, text[call])])
@@ -64,6 +71,6 @@ def test_sharded_experts_equal_one_rank(ranks, weights_of, tokens_of, paged):
         assert torch.equal(got[1], want[1])
 
 
-def test_ranks_that_cannot_share_equally_are_refused(weights_of):
+def test_ranks_that_cannot_share_equally_are_refused(weights_of: Callable[[str], dict[str, Tensor]]) -> None:
     with pytest.raises(UsageError, match=r"16 routed experts .* 3 ranks; .* work: 1, 2, 4, 8, 16\."):
         DeepSeekV4(preset("test-b"), weights_of("test-b"), ThreadExchange(Switchboard(3), 0))

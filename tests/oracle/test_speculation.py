@@ -1,6 +1,7 @@
-"""Speculative greedy decoding gives the plain greedy tokens, at the drafter's advertised rate (spec 5)."""
+"""Speculative greedy decoding gives the plain greedy tokens, at the drafter's known rate (docs/model.md, MTP decode)."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -11,6 +12,7 @@ from dsv4bench.model.batch import Rows
 from dsv4bench.model.checkpoint import ensure_checkpoint, next_tokens
 from dsv4bench.model.config import preset
 from dsv4bench.model.model import load_weights
+from tests.oracle.conftest import Paged
 
 SEQUENCES, STEPS = 4, 60
 
@@ -27,11 +29,11 @@ class Request:
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
     return load_weights(ensure_checkpoint(preset("tiny"), 0, tmp_path_factory.mktemp("tiny"), "bigram"))
 
 
-def start(model, prompts: list[list[int]]) -> list[Request]:
+def start(model: Paged, prompts: list[list[int]]) -> list[Request]:
     """Prefill, then the MTP pairs (X_p, t_{p+1}) with t0 after the last prompt token."""
     requests = []
     for sequence, prompt in enumerate(prompts):
@@ -45,7 +47,7 @@ def start(model, prompts: list[list[int]]) -> list[Request]:
     return requests
 
 
-def speculate(model, requests: list[Request]) -> int:
+def speculate(model: Paged, requests: list[Request]) -> int:
     """One step for all requests; returns how many drafts were accepted."""
     parts = [(s, r.position + 1, [r.tail, r.draft]) for s, r in enumerate(requests)]
     streams = model.feed(*parts)
@@ -76,7 +78,7 @@ def speculate(model, requests: list[Request]) -> int:
     return accepted
 
 
-def plain_greedy(model, prompts: list[list[int]]) -> list[list[int]]:
+def plain_greedy(model: Paged, prompts: list[list[int]]) -> list[list[int]]:
     requests = start(model, prompts)
     for step in range(STEPS):
         streams = model.feed(*((s, len(prompts[s]) + step, [r.tail]) for s, r in enumerate(requests)))
@@ -86,7 +88,9 @@ def plain_greedy(model, prompts: list[list[int]]) -> list[list[int]]:
     return [request.tokens for request in requests]
 
 
-def test_bigram_checkpoint_accepts_realistically_and_exactly(tiny, tokens_of, paged):
+def test_bigram_checkpoint_accepts_realistically_and_exactly(
+    tiny: dict[str, Tensor], tokens_of: Callable[..., list[int]], paged: type[Paged]
+) -> None:
     config = preset("tiny")
     prompts = [tokens_of("tiny", 60 + 7 * s, seed=s) for s in range(SEQUENCES)]
     want = plain_greedy(paged(config, tiny, sequences=SEQUENCES), prompts)
@@ -107,7 +111,12 @@ def test_bigram_checkpoint_accepts_realistically_and_exactly(tiny, tokens_of, pa
 
 
 @pytest.mark.parametrize("right", ["always", "never", "every other"])
-def test_injected_drafts_do_not_change_the_tokens(right, weights_of, tokens_of, paged):
+def test_injected_drafts_do_not_change_the_tokens(
+    right: str,
+    weights_of: Callable[[str], dict[str, Tensor]],
+    tokens_of: Callable[..., list[int]],
+    paged: type[Paged],
+) -> None:
     """Drafts that are all right, all wrong or alternate, over CSA and HCA boundaries of random weights."""
     config, weights = preset("test-b"), weights_of("test-b")
     prompts = [tokens_of("test-b", 9 + s, seed=s) for s in range(SEQUENCES)]

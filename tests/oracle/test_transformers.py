@@ -18,6 +18,7 @@ from transformers.models.deepseek_v4.modeling_deepseek_v4 import (
 )
 
 from dsv4bench.model.config import ModelConfig, preset
+from tests.oracle.conftest import Paged
 
 Weights = Callable[[str], dict[str, Tensor]]
 Tokens = Callable[..., list[int]]
@@ -162,13 +163,17 @@ def assert_same(got: Tensor, want: Tensor) -> None:
 
 
 @pytest.mark.parametrize("chunk", [128, 37])
-def test_chunked_prefill(name, chunk, expected, weights_of, paged):
+def test_chunked_prefill(
+    name: str, chunk: int, expected: tuple[list[int], Tensor], weights_of: Weights, paged: type[Paged]
+) -> None:
     tokens, want = expected
     assert_same(paged(preset(name), weights_of(name)).run(tokens, chunk), want)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
-def test_cached_decode(name, rows, expected, weights_of, paged):
+def test_cached_decode(
+    name: str, rows: int, expected: tuple[list[int], Tensor], weights_of: Weights, paged: type[Paged]
+) -> None:
     tokens, want = expected
     prompt = PROMPT[name]
     model = paged(preset(name), weights_of(name))
@@ -176,7 +181,9 @@ def test_cached_decode(name, rows, expected, weights_of, paged):
     assert_same(model.run(tokens[prompt:], rows, first=prompt), want[prompt:])
 
 
-def test_the_oracle_s_own_cache_agrees(name, expected, weights_of, paged):
+def test_the_oracle_s_own_cache_agrees(
+    name: str, expected: tuple[list[int], Tensor], weights_of: Weights, paged: type[Paged]
+) -> None:
     """Continue from the oracle's cache rather than from its full prefill."""
     tokens, _ = expected
     prompt = PROMPT[name]
@@ -191,7 +198,7 @@ def test_the_oracle_s_own_cache_agrees(name, expected, weights_of, paged):
     assert_same(model.run(tokens[prompt : prompt + 2], 2, first=prompt), want)
 
 
-def test_swiglu_limit(weights_of, tokens_of, paged):
+def test_swiglu_limit(weights_of: Weights, tokens_of: Tokens, paged: type[Paged]) -> None:
     """A limit that most activations reach: 10 is out of reach of synthetic weights."""
     config, tokens = msgspec.structs.replace(preset("test-b"), swiglu_limit=0.2), tokens_of("test-b", 40)
     want = Oracle(config, weights_of("test-b")).logits(tokens)
@@ -199,14 +206,14 @@ def test_swiglu_limit(weights_of, tokens_of, paged):
     assert_same(paged(config, weights_of("test-b")).run(tokens, 128), want)
 
 
-def test_longer_than_every_ring(weights_of, tokens_of, paged):
+def test_longer_than_every_ring(weights_of: Weights, tokens_of: Tokens, paged: type[Paged]) -> None:
     """700 positions wrap all of test-b's rings: 512 rows of window, 272 and 260 of compressor state."""
     tokens = tokens_of("test-b", 700)
     want = Oracle(preset("test-b"), weights_of("test-b")).logits(tokens)
     assert_same(paged(preset("test-b"), weights_of("test-b"), length=700).run(tokens, 128), want)
 
 
-def test_two_thousand_tokens(weights_of, tokens_of, paged):
+def test_two_thousand_tokens(weights_of: Weights, tokens_of: Tokens, paged: type[Paged]) -> None:
     """Hundreds of compressed entries, and rings that turn several times, over chunks of any size."""
     tokens = tokens_of("test-b", 2100)
     want = Oracle(preset("test-b"), weights_of("test-b")).logits(tokens)
@@ -214,7 +221,7 @@ def test_two_thousand_tokens(weights_of, tokens_of, paged):
         assert_same(paged(preset("test-b"), weights_of("test-b"), length=2100).run(tokens, chunk), want)
 
 
-def test_ragged_batch(weights_of, tokens_of, paged):
+def test_ragged_batch(weights_of: Weights, tokens_of: Tokens, paged: type[Paged]) -> None:
     """Sequences of different lengths share calls: a prefill tile of three, then decode rows S = 1, 2 and 4."""
     name, lengths, steps = "test-b", (5, 33, 61), (1, 2, 4)
     oracle = Oracle(preset(name), weights_of(name))
@@ -269,7 +276,7 @@ def oracle_mtp(
 
 
 @pytest.mark.parametrize("chunk", [128, 2, 1])
-def test_mtp_layer(name, chunk, weights_of, tokens_of, paged):
+def test_mtp_layer(name: str, chunk: int, weights_of: Weights, tokens_of: Tokens, paged: type[Paged]) -> None:
     config, weights = preset(name), weights_of(name)
     tokens = tokens_of(name, 161)
     model = paged(config, weights)

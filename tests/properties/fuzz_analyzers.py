@@ -1,6 +1,6 @@
 """Fuzz every reader of the analyzers with damaged inputs, as many as asked for.
 
-    .venv/bin/python tests/properties/fuzz_analyzers.py --count 100000 --seed 1
+    .venv/bin/python -m tests.properties.fuzz_analyzers --count 100000 --seed 1
 
 Inputs are the cases, pieces of the captures, and a recorded run: its files one by one, and the whole directory with
 one of its files damaged. Each is read in process; every tenth is analysed and rendered as well, and every tenth is
@@ -31,10 +31,6 @@ from random import Random
 from types import FrameType
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from mutations import mutate
-
 from analyzers.analysis import analyze_recording, judge
 from analyzers.errors import AnalyzerError
 from analyzers.gate.check import check_runs
@@ -45,9 +41,9 @@ from analyzers.gate.render.markdown import render_markdown
 from analyzers.readers import content, event_stream, files
 from analyzers.recording.recording import Recording, load_recording
 from analyzers.report.json import render_json
+from tests.builders.places import CASES, SMOKE_RUN, TRACES
+from tests.properties.mutations import mutate
 
-CASES = Path(__file__).parents[1] / "cases" / "data"
-RUN = Path(__file__).parent / "data" / "smoke-run"
 LONGEST_S = 10
 _SUFFIXES = (".json", ".jsonl", ".log", ".prom")
 
@@ -93,17 +89,17 @@ def seeds() -> list[Seed]:
     for path in sorted(CASES.glob("*/*")):
         if path.is_file() and path.suffix in (*_SUFFIXES, ".gz") and path.stat().st_size < 4_000:
             found.append(Seed(path.suffix, path.read_bytes(), gated="-gate-" in path.parent.name))
-    for path in sorted((CASES / "traces").glob("*.log")):
+    for path in sorted(TRACES.glob("*.log")):
         lines = path.read_bytes().splitlines(keepends=True)
         middle = len(lines) // 2
         found += [Seed(".log", b"".join(lines[:12])), Seed(".log", b"".join(lines[middle : middle + 12]))]
-    for path in sorted(RUN.rglob("*")):
+    for path in sorted(SMOKE_RUN.rglob("*")):
         if path.is_file():
             # Its first lines, and what was written last.
             lines = path.read_bytes().splitlines(keepends=True)
             kept = lines if len(lines) < 60 else [*lines[:25], *lines[-15:]]
             found.append(Seed(path.suffix, b"".join(kept)))
-            found += [Seed(path.suffix, b"".join(kept), str(path.relative_to(RUN)))] * 2
+            found += [Seed(path.suffix, b"".join(kept), str(path.relative_to(SMOKE_RUN)))] * 2
     return found
 
 
@@ -163,9 +159,9 @@ def check(path: Path, damaged: bytes, *, whole: bool, in_pieces: bool) -> str:
         with pieces_of(7):
             assert summary(load_recording([path])) == summary(recording)
     if whole:
-        report = analyze_recording(recording)
-        assert judge(report, strict=True).exit_code in (0, 1, 3, 4)
-        render_json(report).encode()
+        analysed = analyze_recording(recording)
+        assert judge(analysed, strict=True).exit_code in (0, 1, 3, 4)
+        render_json(analysed).encode()
         return "analysed"
     return "read"
 
@@ -218,7 +214,7 @@ def fuzz(count: int, seed: int) -> Counter[str]:
     signal.signal(signal.SIGALRM, _too_long)
     with tempfile.TemporaryDirectory() as scratch:
         run, intact = Path(scratch) / "run", Path(scratch) / "intact.json"
-        shutil.copytree(RUN, run)
+        shutil.copytree(SMOKE_RUN, run)
         for number in range(count):
             random = Random(f"{seed}:{number}")
             suffix, valid, place, gated = random.choice(inputs)

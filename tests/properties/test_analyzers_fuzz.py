@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections import Counter
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from analyzers.readers.chrome_trace import read_chrome_trace
-
-_SCRIPT = Path(__file__).with_name("fuzz_analyzers.py")
-
-
-def run(count: int, seed: int) -> Counter[str]:
-    specification = importlib.util.spec_from_file_location("fuzz_analyzers", _SCRIPT)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    outcomes: Counter[str] = module.fuzz(count, seed)
-    return outcomes
+from tests.properties.fuzz_analyzers import fuzz
+from tests.properties.mutations import FRAGMENTS
 
 
 def test_five_hundred_damaged_inputs() -> None:
-    outcomes = run(500, seed=1)
+    outcomes = fuzz(500, seed=1)
     assert outcomes.total() == 500
     assert not outcomes["found"]
 
 
 @pytest.mark.slow
 def test_a_hundred_thousand_damaged_inputs() -> None:
-    outcomes = run(100_000, seed=2)
+    outcomes = fuzz(100_000, seed=2)
     assert outcomes.total() == 100_000
     assert not outcomes["found"]
 
@@ -48,10 +34,7 @@ _LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", _LAYOUTS)
-def test_damage_inside_one_event_costs_no_other(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(_SCRIPT.parent), *sys.path])
-    from mutations import FRAGMENTS
-
+def test_damage_inside_one_event_costs_no_other(layout: str) -> None:
     opening, between, closing = _LAYOUTS[layout]
     events = [_EVENT % (number, 10 * number, number) for number in range(12)]
     text = opening + between.join(events) + closing

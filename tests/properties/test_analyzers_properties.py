@@ -6,6 +6,8 @@ import io
 import json
 from decimal import Decimal
 from pathlib import Path
+from random import Random
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -26,8 +28,7 @@ from analyzers.report.tables import report_tables
 from analyzers.report.terminal import render_terminal
 from analyzers.statistics.counts import uniform_test
 from analyzers.steps.lifecycle import Lifecycle, check_lifecycles
-
-DATA = Path(__file__).parents[1] / "cases" / "data"
+from tests.builders.places import CASES, TRACES
 
 # A busy machine is no reason to fail.
 relaxed = settings(deadline=None)
@@ -66,7 +67,9 @@ def comparable(lifecycle: Lifecycle) -> tuple[object, ...]:
 
 @relaxed
 @given(steps, st.sets(st.integers(0, 23), max_size=4), st.randoms(use_true_random=False))
-def test_pairing_by_ids_does_not_depend_on_the_order_of_events(shape, omitted, random) -> None:
+def test_pairing_by_ids_does_not_depend_on_the_order_of_events(
+    shape: Any, omitted: set[int], random: Random
+) -> None:
     events = events_of(shape, omitted)
     expected = comparable(lifecycle_of(events))
     random.shuffle(events)
@@ -75,7 +78,7 @@ def test_pairing_by_ids_does_not_depend_on_the_order_of_events(shape, omitted, r
 
 @relaxed
 @given(steps, st.sets(st.integers(0, 23), max_size=4))
-def test_every_end_is_a_step_a_fault_or_an_edge(shape, omitted) -> None:
+def test_every_end_is_a_step_a_fault_or_an_edge(shape: Any, omitted: set[int]) -> None:
     events = events_of(shape, omitted)
     lifecycle = lifecycle_of(events)
     in_faults = sum(
@@ -111,7 +114,7 @@ def records(draw: st.DrawFn) -> tuple[str, tuple[object, ...]]:
     ),
     st.data(),
 )
-def test_strace_round_trip_under_gluing_and_tearing(entries, data) -> None:
+def test_strace_round_trip_under_gluing_and_tearing(entries: Any, data: st.DataObject) -> None:
     text, kept, torn = "", [], 0
     for (record, expected), separator, tear in entries:
         if tear:
@@ -164,7 +167,7 @@ def test_times_are_read_exactly_in_every_notation(time_ns: int, notation: str) -
         max_size=6,
     )
 )
-def test_peak_rate_is_never_below_the_mean(requests) -> None:
+def test_peak_rate_is_never_below_the_mean(requests: Any) -> None:
     timings = []
     for number, (send, gaps) in enumerate(requests):
         at, chunks = send, []
@@ -200,16 +203,16 @@ def test_p_values_do_not_depend_on_which_rank_is_which(counts: list[int]) -> Non
 
 
 SEEDS = [
-    DATA / "39-out-of-order-completion" / "trace.json",
-    DATA / "30-begin-end-stack" / "trace.json",
-    DATA / "33-async-same-id-overlap" / "trace.json",
-    DATA / "16-ts-as-string" / "trace.json",
-    DATA / "13-gzip-truncated" / "trace.json.gz",
-    DATA / "61-tpot-multi-token-chunks" / "requests.jsonl",
-    DATA / "63-tpot-mean-of-means" / "requests.jsonl",
-    DATA / "57-jsonl-two-objects-one-line" / "events.jsonl",
-    DATA / "54-strace-two-records-one-line" / "run.log",
-    DATA / "traces" / "simpler-l3_multi_chip_dispatch.log",
+    CASES / "39-out-of-order-completion" / "trace.json",
+    CASES / "30-begin-end-stack" / "trace.json",
+    CASES / "33-async-same-id-overlap" / "trace.json",
+    CASES / "16-ts-as-string" / "trace.json",
+    CASES / "13-gzip-truncated" / "trace.json.gz",
+    CASES / "61-tpot-multi-token-chunks" / "requests.jsonl",
+    CASES / "63-tpot-mean-of-means" / "requests.jsonl",
+    CASES / "57-jsonl-two-objects-one-line" / "events.jsonl",
+    CASES / "54-strace-two-records-one-line" / "run.log",
+    TRACES / "simpler-l3_multi_chip_dispatch.log",
 ]
 OWN_REQUEST = (
     b'{"request_id":"r","rank":0,"prompt_token_ids":[1],"output_token_ids":[5,6,7],"send_ns":10,'

@@ -1,5 +1,7 @@
 """Whatever the order of requests: no page has two owners, none is lost, and failures change nothing."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,9 +20,9 @@ steps = st.lists(st.tuples(operations, st.integers(1, 1024), st.integers(0, 20))
 
 @settings(max_examples=60, deadline=None)
 @given(pages=pages, steps=steps)
-def test_pages_are_conserved_and_owned_once(pages, steps):
+def test_pages_are_conserved_and_owned_once(pages: Any, steps: Any) -> None:
     allocator = BlockAllocator(LAYOUT, pages)
-    live = []
+    live: list[Any] = []
     for operation, length, which in steps:
         if operation == "release" and live:
             allocator.release(live.pop(which % len(live)))
@@ -53,7 +55,7 @@ def test_pages_are_conserved_and_owned_once(pages, steps):
 
 @given(length=st.integers(1, 1024), again=st.integers(1, 1024))
 @settings(max_examples=30, deadline=None)
-def test_a_double_release_is_refused_and_releases_nothing(length, again):
+def test_a_double_release_is_refused_and_releases_nothing(length: int, again: int) -> None:
     allocator = BlockAllocator(LAYOUT, [150] * 7)
     first, second = allocator.allocate(length), allocator.allocate(again)
     allocator.release(first)

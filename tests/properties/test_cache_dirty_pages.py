@@ -12,7 +12,9 @@ from dsv4bench.cache.dirty_pages import DirtyPages
     st.integers(1, 12).flatmap(lambda pages: st.tuples(st.just(pages), st.lists(st.integers(0, pages - 1)))),
     st.integers(1, 8),
 )
-def test_extents_are_the_dirty_pages(layers, pages_and_ids, page_bytes):
+def test_extents_are_the_dirty_pages(
+    layers: int, pages_and_ids: tuple[int, list[int]], page_bytes: int
+) -> None:
     pages, ids = pages_and_ids
     dirty = DirtyPages(layers, pages, page_bytes)
     for page in ids:
@@ -30,7 +32,7 @@ def test_extents_are_the_dirty_pages(layers, pages_and_ids, page_bytes):
     assert dirty.take() == []
 
 
-def test_a_whole_pool_is_one_extent_and_strangers_are_refused():
+def test_a_whole_pool_is_one_extent_and_strangers_are_refused() -> None:
     dirty = DirtyPages(3, 4, 100)
     dirty.mark(range(4))
     assert dirty.take() == [(0, 1200)]

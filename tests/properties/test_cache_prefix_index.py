@@ -1,5 +1,7 @@
 """Whatever the order of requests: every page is free, one request's own, or the index's, and none is freed twice."""
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +20,7 @@ steps = st.lists(st.tuples(st.booleans(), prompts, st.integers(0, 20)), max_size
 
 @settings(max_examples=80, deadline=None)
 @given(kept=st.integers(5, 14), snapshots=st.integers(1, 3), steps=steps)
-def test_pages_have_one_owner_and_readers_are_counted(kept, snapshots, steps):
+def test_pages_have_one_owner_and_readers_are_counted(kept: int, snapshots: int, steps: Any) -> None:
     allocator = BlockAllocator(LAYOUT, [kept if group in KEPT else 500 for group in CacheGroup])
     index = PrefixIndex(LAYOUT, allocator, snapshots)
     live = []

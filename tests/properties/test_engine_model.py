@@ -7,8 +7,10 @@ on a fake device, which runs behind the host by a drawn distance. Times are smal
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,9 +21,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dsv4bench.cache.layout import CacheGroup
 from dsv4bench.engine.metadata import TableBuffers
 from dsv4bench.engine.reach import reachable_headroom
-from dsv4bench.engine.requests import Request, RequestHandle
+from dsv4bench.engine.requests import ActiveRequest, Request, RequestHandle
 from dsv4bench.engine.scheduler import Scheduler
-from dsv4bench.engine.slots import SLOTS, SlotPool
+from dsv4bench.engine.seats import Seats
+from dsv4bench.engine.slots import SLOTS, DecodeSlot, SlotPool
 from dsv4bench.engine.steps import DecodeOutput, DecodeStep, Outcome, PrefillOutput, Step
 from dsv4bench.engine.tickets import Ticket
 from dsv4bench.errors import EngineError, UsageError
@@ -82,13 +85,13 @@ class FakeWorker:
         self.freed: Counter[int] = Counter()
         self.refuse = False
 
-    def submit(self, program, arguments, *, slot_id, generation):
+    def submit(self, program: str, arguments: list[Any], *, slot_id: int, generation: int) -> DispatchHandle:
         if self.refuse:
             self.refuse = False
             raise EngineError("not submitted")
         return arguments[0].handle
 
-    def free_tensor(self, tensor):
+    def free_tensor(self, tensor: int) -> None:
         self.freed[tensor] += 1
 
 
@@ -107,7 +110,19 @@ class EngineMachine(RuleBasedStateMachine):
         late=st.booleans(),
         snapshots=st.sampled_from((0, 1, 2, 5)),
     )
-    def start(self, ranks, seats, depth, speculative, prefill_tokens, spare, short, luck, late, snapshots):
+    def start(
+        self,
+        ranks: int,
+        seats: int,
+        depth: int,
+        speculative: int,
+        prefill_tokens: int,
+        spare: list[int],
+        short: int,
+        luck: int,
+        late: bool,
+        snapshots: int,
+    ) -> None:
         layout = layout_for(LONGEST_PROMPT + LONGEST_OUTPUT + reachable_headroom(speculative))
         self.layout, self.speculative, self.depth, self.seats, self.late = (
             layout,
@@ -125,7 +140,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.snapshots = snapshots
         self.ranks, self.luck = ranks, luck
         self._start_ranks()
-        self.slots = SlotPool([SimpleNamespace(generation=0) for _ in range(SLOTS)])
+        self.slots = SlotPool([cast(DecodeSlot, SimpleNamespace(generation=0)) for _ in range(SLOTS)])
         self.worker = FakeWorker()
         self.handles: list[RequestHandle] = []
         self.expected: list[tuple[list[int], str]] = []
@@ -134,7 +149,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.fault: tuple[int, str] | None = None
         self.failed = False
 
-    def _start_ranks(self):
+    def _start_ranks(self) -> None:
         luck = self.luck
         self.devices = [
             FakeRank(
@@ -148,11 +163,11 @@ class EngineMachine(RuleBasedStateMachine):
     # What clients do
 
     @rule(requests=st.lists(REQUESTS, min_size=1, max_size=4))
-    def arrive(self, requests):
+    def arrive(self, requests: list[Request]) -> None:
         for request in requests:
             self._arrive(request)
 
-    def _arrive(self, request):
+    def _arrive(self, request: Request) -> None:
         prompt, tokens = request.prompt_token_ids, request.max_tokens
         handle = RequestHandle(request, self.clock)
         positions = len(prompt) + tokens + 3 * self.speculative + 3
@@ -171,7 +186,7 @@ class EngineMachine(RuleBasedStateMachine):
                 self.scheduler.add(handle)
 
     @rule(name=NAMES)
-    def cancel(self, name):
+    def cancel(self, name: str) -> None:
         running = [
             handle
             for handle in self.handles
@@ -185,7 +200,7 @@ class EngineMachine(RuleBasedStateMachine):
     # What the engine does
 
     @rule(uploads=st.integers(0, 2))
-    def fill(self, uploads=0):
+    def fill(self, uploads: int = 0) -> None:
         """The command lane, to the declared depth."""
         while len(self.in_flight) < self.depth and not self.failed:
             before = [handle.preemptions for handle in self.handles]
@@ -199,13 +214,13 @@ class EngineMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.in_flight)
     @rule()
-    def run_device(self):
+    def run_device(self) -> None:
         """The device completes its oldest dispatch before the host asks for it."""
         self._execute(next((d for d in self.in_flight if not d.handle.done()), self.in_flight[0]))
 
     @precondition(lambda self: self.in_flight)
     @rule()
-    def reclaim(self):
+    def reclaim(self) -> None:
         """The output lane, and the engine's thread behind it."""
         dispatch = self.in_flight.pop(0)
         self._execute(dispatch)
@@ -228,7 +243,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.failed = False
             self._recover(error or EngineError("outputs were lost"))
 
-    def _recover(self, error):
+    def _recover(self, error: BaseException) -> None:
         """Steps behind a failed one are drained; the engine ends its requests, or goes on, with new ranks or not."""
         if self.recovery == "end":
             self.scheduler.end_all("error", error)
@@ -237,7 +252,7 @@ class EngineMachine(RuleBasedStateMachine):
             self._start_ranks()
 
     @rule(rounds=st.integers(1, 12))
-    def go_on(self, rounds):
+    def go_on(self, rounds: int) -> None:
         for _ in range(rounds):
             self.fill()
             if self.in_flight:
@@ -249,14 +264,14 @@ class EngineMachine(RuleBasedStateMachine):
         ahead=st.integers(1, 100),
         recovery=st.sampled_from(("end", "restart", "same ranks")),
     )
-    def fail_later(self, fault, ahead, recovery):
+    def fail_later(self, fault: str, ahead: int, recovery: int) -> None:
         self.recovery = recovery
         self.fault = (self.steps + ahead, fault)
 
     # What must hold
 
     @invariant()
-    def pages_slots_and_places_are_in_order(self):
+    def pages_slots_and_places_are_in_order(self) -> None:
         for seats in self.scheduler._seats:
             held = [request.state_slot for request in seats.holders]
             assert len(set(held)) == len(held) == self.seats - seats._state_slots.available
@@ -267,7 +282,7 @@ class EngineMachine(RuleBasedStateMachine):
             for request in _requests(dispatch.step):
                 assert any(request is holder for holder in self.scheduler._seats[request.rank].holders)
 
-    def _check_owners(self, seats):
+    def _check_owners(self, seats: Seats) -> None:
         """Every page is free, a request's own, or the index's; the index knows who reads which of its pages."""
         cached = seats._prefixes.pages
         assert sum(page.snapshot is not None for page in cached) <= self.snapshots
@@ -286,7 +301,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert len(own) + len(shared) + seats._allocator.free[group] == self.pages[group]
 
     @invariant()
-    def what_was_published_is_right(self):
+    def what_was_published_is_right(self) -> None:
         for handle, (tokens, reason) in zip(self.handles, self.expected, strict=True):
             assert handle.token_ids == tokens[: len(handle.token_ids)]
             assert handle.token_times_ns == sorted(handle.token_times_ns)
@@ -300,7 +315,7 @@ class EngineMachine(RuleBasedStateMachine):
             else:
                 assert handle.discarded == 0
 
-    def teardown(self):
+    def teardown(self) -> None:
         """Everything ends, and everything comes back."""
         rounds = 0
         while self.in_flight or not self.scheduler.idle:
@@ -322,7 +337,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     # The lanes, in one thread
 
-    def _submit(self, step, uploads):
+    def _submit(self, step: Step, uploads: int) -> None:
         dispatch = Dispatch(step, DispatchHandle(self.steps, "step"))
         self.steps += 1
         self.in_flight.append(dispatch)
@@ -342,14 +357,14 @@ class EngineMachine(RuleBasedStateMachine):
             self.uploads += uploads
             try:
                 dispatch.ticket = Ticket.submit(
-                    self.worker,
+                    cast(Any, self.worker),
                     "decode",
-                    [dispatch],
+                    [cast(Any, dispatch)],
                     NullRecorder(),
                     {},
                     slot_id=step.slot,
                     generation=0,
-                    uploads=names,
+                    uploads=cast(Any, names),
                 )
             except EngineError as error:
                 dispatch.error = error
@@ -360,7 +375,7 @@ class EngineMachine(RuleBasedStateMachine):
         if dispatch.error:
             self._execute(dispatch)
 
-    def _execute(self, dispatch):
+    def _execute(self, dispatch: Dispatch) -> None:
         """Complete every dispatch up to this one, in order."""
         for earlier in self.in_flight[: self.in_flight.index(dispatch)] if dispatch in self.in_flight else ():
             self._execute(earlier)
@@ -373,7 +388,7 @@ class EngineMachine(RuleBasedStateMachine):
             dispatch.output = self._run(dispatch)
         dispatch.handle.complete(dispatch.error)
 
-    def _pack(self, dispatch):
+    def _pack(self, dispatch: Dispatch) -> None:
         step = dispatch.step
         buffers = self.tables[step.slot if isinstance(step, DecodeStep) else SLOTS]
         dispatch.rows = []
@@ -396,7 +411,7 @@ class EngineMachine(RuleBasedStateMachine):
                 ]
             )
 
-    def _run(self, dispatch):
+    def _run(self, dispatch: Dispatch) -> DecodeOutput | PrefillOutput:
         step, ranks = dispatch.step, len(self.devices)
         sampled = np.full((ranks, self.seats, self.speculative + 1), -1, np.int32)
         counts = np.zeros((ranks, self.seats), np.int32)
@@ -422,14 +437,14 @@ class EngineMachine(RuleBasedStateMachine):
             DecodeOutput(sampled, counts) if isinstance(step, DecodeStep) else PrefillOutput(sampled[:, :, 0])
         )
 
-    def _check_pages(self, dispatch):
+    def _check_pages(self, dispatch: Dispatch) -> None:
         for requests, rows in zip(_by_rank(dispatch.step), dispatch.rows, strict=True):
             for request, row in zip(requests, rows, strict=True):
                 assert any(request is holder for holder in self.scheduler._seats[request.rank].holders)
                 for ids, table in zip(request.blocks, row.tables, strict=True):
                     assert set(table.tolist()) <= set(ids.tolist())
 
-    def _check_step(self, step):
+    def _check_step(self, step: Step) -> None:
         for rank, requests in enumerate(_by_rank(step)):
             assert len(requests) <= self.seats
             for request in requests:
@@ -440,7 +455,7 @@ class EngineMachine(RuleBasedStateMachine):
                 life = (rank, request.state_slot, request.generation)
                 assert self.lives.setdefault(life, request) is request
 
-    def _check_preemptions(self, before):
+    def _check_preemptions(self, before: Any) -> None:
         victims = [
             handle for handle, count in zip(self.handles, before, strict=False) if handle.preemptions != count
         ]
@@ -451,7 +466,7 @@ class EngineMachine(RuleBasedStateMachine):
             ), "not the latest arrival"
 
 
-def _prefill(device, row, chunk):
+def _prefill(device: FakeRank, row: Row, chunk: Any) -> int:
     prefix = chunk.request.prefix
     if prefix.snapshot is not None and chunk.start == prefix.reused:
         device.restore(row, prefix.snapshot.content)
@@ -462,13 +477,13 @@ def _prefill(device, row, chunk):
     return first
 
 
-def _by_rank(step):
+def _by_rank(step: Step) -> Sequence[Sequence[ActiveRequest]]:
     if isinstance(step, DecodeStep):
         return step.requests
     return [[chunk.request for chunk in chunks] for chunks in step.chunks]
 
 
-def _requests(step):
+def _requests(step: Step) -> list[ActiveRequest]:
     return [request for requests in _by_rank(step) for request in requests]
 
 

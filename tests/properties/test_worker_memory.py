@@ -13,7 +13,7 @@ SIZE = 4096
 
 
 @given(st.lists(st.one_of(st.integers(1, 700), st.integers(-20, -1)), max_size=80))
-def test_allocations_stay_apart_and_stale_pointers_stay_dead(operations):
+def test_allocations_stay_apart_and_stale_pointers_stay_dead(operations: list[int]) -> None:
     """A positive entry allocates that many bytes; a negative one frees the allocation with that index."""
     memory = DeviceMemory(rank=3, size=SIZE)
     live: dict[int, int] = {}

@@ -5,29 +5,30 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from analyzers import errors as analyzer_errors
 from analyzers.rundir import RunDirectory
 from dsv4bench import errors
 from dsv4bench.cli import app
+from dsv4bench.engine.settings import EngineSettings
 from dsv4bench.profile import (
     CheckSection,
-    EngineSection,
     GateSection,
     LoadSection,
     ModelSection,
     TraceSection,
     load_profile,
 )
+from tests.builders.places import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[2]
 README = REPOSITORY / "README.md"
-DOCUMENTS = [README, REPOSITORY / "CHANGELOG.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
 
 
 def commands(document: Path) -> Iterator[str]:
@@ -43,7 +44,7 @@ def commands(document: Path) -> Iterator[str]:
 ALL_COMMANDS = sorted({command for document in DOCUMENTS for command in commands(document)})
 
 
-def command_of(words: list[str]) -> tuple[list[str], TyperCommand | TyperGroup, list[str]]:
+def command_of(words: list[str]) -> tuple[list[str], Any, list[str]]:
     """The names of the (sub)command that `words` call, the command, and its arguments."""
     command = typer.main.get_command(app)
     names: list[str] = []
@@ -55,7 +56,7 @@ def command_of(words: list[str]) -> tuple[list[str], TyperCommand | TyperGroup, 
     return names, command, words[len(names) :]
 
 
-def leaf_commands(group: TyperCommand | TyperGroup, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def leaf_commands(group: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Every command that is no group of others, by its names."""
     if not isinstance(group, TyperGroup):
         yield names
@@ -82,9 +83,12 @@ def test_the_readme_shows_every_command() -> None:
     assert shown == set(leaf_commands(typer.main.get_command(app)))
 
 
-def test_the_make_targets_exist() -> None:
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", ".pre-commit-config.yaml"])
+def test_the_make_targets_exist(name: str) -> None:
     makefile = (REPOSITORY / "Makefile").read_text()
-    for target in re.findall(r"^make (\w+)", README.read_text(), re.MULTILINE):
+    targets = re.findall(r"^(?: +entry: )?make (\w+)", (REPOSITORY / name).read_text(), re.MULTILINE)
+    assert targets
+    for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
@@ -136,9 +140,9 @@ def test_the_table_of_profile_keys_has_every_key_with_its_default() -> None:
         r"^\| `(\w+\.\w+)` \| .* \| (.+) \|$", (REPOSITORY / "docs" / "formats.md").read_text(), re.MULTILINE
     )
     expected = {}
-    sections = {
+    sections: dict[str, type[msgspec.Struct]] = {
         "model": ModelSection,
-        "engine": EngineSection,
+        "engine": EngineSettings,
         "load": LoadSection,
         "trace": TraceSection,
         "check": CheckSection,

@@ -24,8 +24,9 @@ from analyzers.table.spans import (
     empty_table,
 )
 from dsv4bench.cli import main
+from tests.builders.places import CASES
 
-TRACE = Path(__file__).parents[2] / "cases" / "data" / "39-out-of-order-completion" / "trace.json"
+TRACE = CASES / "39-out-of-order-completion" / "trace.json"
 
 
 @pytest.fixture

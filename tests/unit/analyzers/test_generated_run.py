@@ -19,11 +19,12 @@ import pytest
 from rich.console import Console
 
 from analyzers.analysis import analyze, judge
+from analyzers.machine import MachineFacts
 from analyzers.ranks.skew import RankSkew
 from analyzers.report.model import Report
 from analyzers.report.tables import report_tables
 from analyzers.report.terminal import render_terminal
-from analyzers.rundir import Manifest, RankProcess, RequestRecord, RunDirectory, RunTiming
+from analyzers.rundir import SCHEMA_VERSION, Manifest, RankProcess, RequestRecord, RunDirectory, RunTiming
 
 US, MS = 1_000, 1_000_000
 START = 1_000_000_000_000
@@ -167,13 +168,13 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         b"\n".join(msgspec.json.encode(record) for record in [warm_up, *requests]) + b"\n"
     )
     manifest = Manifest(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         tool_version="0",
         status="complete",
         profile={"name": "generated", "engine": {"depth": 2}},
         argv=[],
         versions={},
-        host={},
+        host=MachineFacts(),
         git={},
         device_map=[RankProcess(rank, FIRST_RANK_PID + rank, f"cpu:{rank}") for rank in range(RANKS)],
         clocks={},

@@ -9,7 +9,6 @@ from dsv4bench.errors import UsageError
 from dsv4bench.faults import Fault, check_faults, parse_fault
 from dsv4bench.profile import load_profile
 from dsv4bench.run.load import Prompt, requests_of, spoilt_drafts
-from dsv4bench.worker import fault_injection
 from dsv4bench.worker.fault_injection import FaultPlan, TearingEmitter, emitter_for, leave_runner
 
 
@@ -168,7 +167,7 @@ def test_requests_carry_what_is_spoilt_of_their_drafts() -> None:
 
 def test_a_slow_runner_sleeps_a_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(fault_injection.time, "sleep", slept.append)
+    monkeypatch.setattr("dsv4bench.worker.fault_injection.time.sleep", slept.append)
     before = time.thread_time_ns()
     leave_runner([Fault(0, "slow", None, 2_000_000_000), Fault(0, "drop-strace", 1)], before)
     assert slept == [pytest.approx(2.0)]

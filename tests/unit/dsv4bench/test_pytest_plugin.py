@@ -1,13 +1,15 @@
 """The pytest plugin on runs of known speed: what passes, what fails, what its user is told."""
 
 import sys
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
+from tests.builders.places import BUILDERS, REPOSITORY
+
 pytest_plugins = ["pytester"]
 
-STAND_IN = Path(__file__).parents[2] / "builders" / "stand_in_run.py"
+STAND_IN = BUILDERS / "stand_in_run.py"
 STEADY = [10.0, 10.1, 9.9, 10.2, 9.8]
 
 MARKED = """
@@ -20,9 +22,9 @@ def test_decode(dsv4_run):
 
 
 @pytest.fixture
-def sample(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
+def sample(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
     """Run pytest in a project of its own, where runs take the given times in ms per token, in turn."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
 
     def run(tests: str, times: list[float | str], *arguments: str) -> pytest.RunResult:
         counter = pytester.path / "counter"
@@ -48,7 +50,7 @@ def summary(result: pytest.RunResult) -> str:
     return text.partition(" dsv4bench ")[2]
 
 
-def test_the_same_speed_passes_and_says_so(sample) -> None:
+def test_the_same_speed_passes_and_says_so(sample: Callable[..., pytest.RunResult]) -> None:
     saved = sample(MARKED, STEADY, "--dsv4-save", "base")
     saved.assert_outcomes(passed=1)
     assert "saved    test_the_same_speed_passes_and_says_so.py::test_decode: 5 runs in" in summary(saved)
@@ -57,7 +59,7 @@ def test_the_same_speed_passes_and_says_so(sample) -> None:
     assert "PASS" in summary(again)
 
 
-def test_a_slower_head_fails_with_its_percentage(sample) -> None:
+def test_a_slower_head_fails_with_its_percentage(sample: Callable[..., pytest.RunResult]) -> None:
     sample(MARKED, STEADY, "--dsv4-save", "base").assert_outcomes(passed=1)
     slower = sample(MARKED, [value * 1.1 for value in STEADY], "--dsv4-baseline", "base")
     slower.assert_outcomes(failed=1)
@@ -65,39 +67,39 @@ def test_a_slower_head_fails_with_its_percentage(sample) -> None:
     assert "10 % worse" in "\n".join(slower.outlines)
 
 
-def test_a_regression_that_the_marker_allows_passes(sample) -> None:
+def test_a_regression_that_the_marker_allows_passes(sample: Callable[..., pytest.RunResult]) -> None:
     sample(MARKED, STEADY, "--dsv4-save", "base").assert_outcomes(passed=1)
     lenient = MARKED.replace("0.02", "0.15")
     slower = sample(lenient, [value * 1.1 for value in STEADY], "--dsv4-baseline", "base")
     slower.assert_outcomes(passed=1)
 
 
-def test_without_a_baseline_a_marked_test_fails(sample) -> None:
+def test_without_a_baseline_a_marked_test_fails(sample: Callable[..., pytest.RunResult]) -> None:
     result = sample(MARKED, STEADY)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*nothing to compare with: give --dsv4-baseline DIR*"])
 
 
-def test_a_test_that_the_baseline_does_not_know_fails(sample) -> None:
+def test_a_test_that_the_baseline_does_not_know_fails(sample: Callable[..., pytest.RunResult]) -> None:
     sample(MARKED, STEADY, "--dsv4-save", "base").assert_outcomes(passed=1)
     renamed = sample(MARKED.replace("test_decode", "test_renamed"), STEADY, "--dsv4-baseline", "base")
     renamed.assert_outcomes(failed=1)
     renamed.stdout.fnmatch_lines(["*holds no measurement of this test*"])
 
 
-def test_a_marked_test_that_measures_nothing_fails(sample) -> None:
+def test_a_marked_test_that_measures_nothing_fails(sample: Callable[..., pytest.RunResult]) -> None:
     result = sample(MARKED.replace('dsv4_run("smoke")', "pass"), STEADY, "--dsv4-save", "base")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*this test measured nothing*"])
 
 
-def test_a_run_that_fails_fails_the_test_and_shows_why(sample) -> None:
+def test_a_run_that_fails_fails_the_test_and_shows_why(sample: Callable[..., pytest.RunResult]) -> None:
     result = sample(MARKED, [10.0, "fail"], "--dsv4-save", "base")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*ended with exit code 1:*", "*rank 3 was killed by SIGKILL*"])
 
 
-def test_another_configuration_is_not_compared(sample) -> None:
+def test_another_configuration_is_not_compared(sample: Callable[..., pytest.RunResult]) -> None:
     sample(MARKED, STEADY, "--dsv4-save", "base").assert_outcomes(passed=1)
     changed = MARKED.replace('"smoke"', '"smoke", engine={"depth": 1}')
     result = sample(changed, STEADY, "--dsv4-baseline", "base")
@@ -107,7 +109,9 @@ def test_another_configuration_is_not_compared(sample) -> None:
     allowed.assert_outcomes(passed=1)
 
 
-def test_the_gate_fixture_takes_metrics_by_name_and_returns_the_result(sample) -> None:
+def test_the_gate_fixture_takes_metrics_by_name_and_returns_the_result(
+    sample: Callable[..., pytest.RunResult],
+) -> None:
     tests = """
         def test_both(dsv4_run, dsv4_gate):
             measurement = dsv4_run("smoke", **{"engine.depth": 2})
@@ -119,7 +123,7 @@ def test_the_gate_fixture_takes_metrics_by_name_and_returns_the_result(sample) -
     sample(tests, STEADY, "--dsv4-baseline", "base").assert_outcomes(passed=1)
 
 
-def test_an_unmarked_test_measures_once(sample) -> None:
+def test_an_unmarked_test_measures_once(sample: Callable[..., pytest.RunResult]) -> None:
     tests = """
         def test_report(dsv4_run):
             measurement = dsv4_run()
@@ -129,7 +133,7 @@ def test_an_unmarked_test_measures_once(sample) -> None:
     sample(tests, STEADY).assert_outcomes(passed=1)
 
 
-def test_a_marker_with_a_misspelt_argument_is_refused(sample) -> None:
+def test_a_marker_with_a_misspelt_argument_is_refused(sample: Callable[..., pytest.RunResult]) -> None:
     result = sample(MARKED.replace("max_regression", "max_regresion"), STEADY, "--dsv4-save", "base")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
@@ -138,7 +142,7 @@ def test_a_marker_with_a_misspelt_argument_is_refused(sample) -> None:
 
 
 def test_under_xdist_no_two_runs_overlap_and_the_summary_is_whole(
-    sample, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    sample: Callable[..., pytest.RunResult], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = pytester.path / "log"
     monkeypatch.setenv("STAND_IN_LOG", str(log))
@@ -156,7 +160,7 @@ def test_under_xdist_no_two_runs_overlap_and_the_summary_is_whole(
         assert first == second
 
 
-def test_help_shows_the_options(sample) -> None:
+def test_help_shows_the_options(sample: Callable[..., pytest.RunResult]) -> None:
     text = "\n".join(sample("", STEADY, "--help").outlines)
     for option in (
         "--dsv4-baseline",
@@ -175,13 +179,15 @@ def test_help_shows_the_options(sample) -> None:
         (["--dsv4-runs", "0"], "--dsv4-runs 0: expected a whole number of at least 1"),
     ],
 )
-def test_options_that_cannot_work_are_refused_at_once(sample, arguments: list[str], said: str) -> None:
+def test_options_that_cannot_work_are_refused_at_once(
+    sample: Callable[..., pytest.RunResult], arguments: list[str], said: str
+) -> None:
     result = sample(MARKED, STEADY, *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert said in "\n".join(result.errlines)
 
 
-def test_the_plugin_loads_nothing_heavy(sample) -> None:
+def test_the_plugin_loads_nothing_heavy(sample: Callable[..., pytest.RunResult]) -> None:
     tests = """
         import sys
 

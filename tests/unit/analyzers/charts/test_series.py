@@ -6,6 +6,7 @@ import json
 import re
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,14 +14,15 @@ from analyzers.analysis import analyze
 from analyzers.charts.series import MAX_CELLS, MAX_POINTS, MAX_REQUESTS
 from analyzers.charts.step_windows import STEPS_SHOWN
 from analyzers.report.model import Report
+from tests.builders.places import TRACES
 
-CAPTURE = Path(__file__).parents[3] / "cases" / "data" / "traces" / "simpler-l3_n4_slow_rank2.log"
+CAPTURE = TRACES / "simpler-l3_n4_slow_rank2.log"
 DECODE = "deepseek_v4_decode"
 
 
 def step_trace(path: Path, steps: int, slowest: int | None = None) -> Path:
     """Two in flight: step i is submitted at i ms and completes at i + 1.5 ms; the slowest one 0.25 ms later."""
-    events = []
+    events: list[tuple[Any, ...]] = []
     for step in range(steps):
         late = 250 if step == slowest else 0
         start = 1000 * step
@@ -161,12 +163,14 @@ def test_grids_are_bounded_whatever_the_number_of_ranks(tmp_path: Path) -> None:
     cells = sum(map(len, grid.after_median_ns))
     assert (grid.edge, len(grid.ranks), grid.rounds, grid.rounds_per_column) == ("end", 64, 300, 3)
     assert cells == 6400 <= MAX_CELLS
-    late = [(row, column) for row in range(64) for column in range(100) if grid.after_median_ns[row][column]]
-    assert late == [(5, 122 // 3)]
+    late_cells = [
+        (row, column) for row in range(64) for column in range(100) if grid.after_median_ns[row][column]
+    ]
+    assert late_cells == [(5, 122 // 3)]
 
 
 def test_only_the_longest_of_many_requests_are_listed(tmp_path: Path) -> None:
-    records = [
+    records: list[dict[str, Any]] = [
         {"id": f"r{index}", "send_ns": index, "chunks": [[index + 1_000 * (index + 1), 1]]}
         for index in range(MAX_REQUESTS + 50)
     ]

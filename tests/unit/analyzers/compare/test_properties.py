@@ -176,7 +176,7 @@ def rank_skew(runners: list[float]) -> RankSkew:
     return RankSkew(
         "decode", "all", "dispatch_id", list(range(len(runners))), 1, len(runners), [], 5 * MS,
         nothing, nothing, nothing, 0, 0, [], [], lateness, lateness,
-        *[nothing] * 7,
+        nothing, nothing, nothing, nothing, nothing, nothing, nothing,
         CriticalRank({}, nothing, {}),
         [RankTimes(rank, nothing, summarize([time])) for rank, time in enumerate(runners)],
     )  # fmt: skip

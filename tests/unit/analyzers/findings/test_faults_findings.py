@@ -6,9 +6,10 @@ from pathlib import Path
 import msgspec
 
 from analyzers.analysis import analyze, judge
+from analyzers.machine import MachineFacts
 from analyzers.ranks.rounds import LostRun
 from analyzers.report.model import Report
-from analyzers.rundir import Manifest, RankProcess, RunDirectory, RunStatus, RunTiming
+from analyzers.rundir import SCHEMA_VERSION, Manifest, RankProcess, RunDirectory, RunStatus, RunTiming
 
 ROUNDS = 6
 CALLABLE = "deepseek_v4_decode"
@@ -56,13 +57,13 @@ def write_run(
         run.sa_profile.mkdir()
         run.serving_trace.write_text('{"traceEvents":[' + ",".join(spans()) + "]}")
     manifest = Manifest(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         tool_version="0",
         status=status,
         profile={"engine": {"depth": 2}},
         argv=[],
         versions={},
-        host={},
+        host=MachineFacts(),
         git={},
         device_map=[RankProcess(rank, 10 + rank, "cpu") for rank in (0, 1)],
         clocks={},

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from analyzers.analysis import analyze_recording
+from analyzers.machine import MachineFacts, MachineState
 from analyzers.recording.recording import load_recording
 from analyzers.report.model import Finding, FindingCode, Report
-from analyzers.rundir import Manifest, RankProcess, RunTiming
+from analyzers.rundir import SCHEMA_VERSION, Manifest, RankProcess, RunTiming
 
 US, MS = 1_000, 1_000_000
 DECODE = "decode"
@@ -25,7 +26,8 @@ class Recorded:
     def __init__(self, directory: Path, depth: int = 2) -> None:
         self._directory = directory
         self._depth = depth
-        self.host: dict[str, str] = {}
+        self.host = MachineFacts()
+        self.load: float | None = None
         self.device_map: list[RankProcess] = []
         self.events: list[dict[str, Any]] = []
         self.records: list[str] = []
@@ -94,7 +96,7 @@ class Recorded:
         for name, text in files.items():
             (self._directory / name).write_text(text)
         manifest = Manifest(
-            schema_version=1,
+            schema_version=SCHEMA_VERSION,
             tool_version="0",
             status="complete",
             profile={"name": "test", "engine": {"depth": self._depth}},
@@ -105,6 +107,7 @@ class Recorded:
             device_map=self.device_map,
             clocks={},
             timing=RunTiming(started_ns=0),
+            host_before=MachineState(load_average_1min=self.load),
         )
         recording = load_recording([self._directory / name for name in files])
         return analyze_recording(dataclasses.replace(recording, manifest=manifest))
@@ -158,7 +161,7 @@ def test_a_collapsed_pipeline_names_the_wait_that_serialises_it(words: str, reco
             if span is not None
         }
         submitted = times["submit"][1]
-        recorded.step(step, **times, wait=(max(submitted, at(step) + 20 * MS), at(step + 1)))  # type: ignore[arg-type]
+        recorded.step(step, **times, wait=(max(submitted, at(step) + 20 * MS), at(step + 1)))
     report = recorded.report()
     assert found(report, "pipeline") == []
     [finding] = found(report, "pipeline_collapsed")
@@ -524,30 +527,30 @@ def test_a_slow_rank_with_as_many_requests_as_the_others_is_a_straggler(recorded
 @pytest.mark.parametrize(
     ("cores", "load", "shared"),
     [
-        ("2", "0.00", "4 ranks and the engine share 2 cores"),
-        ("8", "6.50 1.00 1.00", "4 ranks and the engine share 8 cores with a load of 6.50"),
-        ("8", "1.00 1.00 1.00", ""),
-        ("", "", ""),
+        (2, 0.0, "4 ranks and the engine share 2 cores"),
+        (8, 6.5, "4 ranks and the engine share 8 cores with a load of 6.50"),
+        (8, 1.0, ""),
+        (None, None, ""),
     ],
 )
 def test_ranks_that_share_cores_are_late_now_and_then_and_nobody_is_warned(
-    cores: str, load: str, shared: str, recorded: Recorded
+    cores: int | None, load: float | None, shared: str, recorded: Recorded
 ) -> None:
-    recorded.host = {"cores": cores, "load_average": load}
+    recorded.host, recorded.load = MachineFacts(cores=cores), load
     recorded.device_map = [RankProcess(rank, 100 + rank, f"cpu:{rank}") for rank in range(4)]
     for step in range(1, STEPS + 1):
         for rank in range(4):
             late = (0, 8, 16, 24)[(step + rank) % 4] * MS
             recorded.run(rank, step, at(step), (at(step) + MS, at(step) + 40 * MS + late))
     findings = recorded.report().findings
-    late = [finding for finding in findings if finding.code in ("no_persistent_straggler", "late_ranks")]
-    assert len(late) == 2
-    assert {finding.severity for finding in late} == ({"info"} if shared else {"warning", "info"})
-    assert all(finding.evidence.endswith(shared) for finding in late)
+    told = [finding for finding in findings if finding.code in ("no_persistent_straggler", "late_ranks")]
+    assert len(told) == 2
+    assert {finding.severity for finding in told} == ({"info"} if shared else {"warning", "info"})
+    assert all(finding.evidence.endswith(shared) for finding in told)
 
 
 def test_ranks_that_are_slow_in_turn_are_warned_of_on_shared_cores_too(recorded: Recorded) -> None:
-    recorded.host = {"cores": "2", "load_average": "0.00"}
+    recorded.host, recorded.load = MachineFacts(cores=2), 0.0
     recorded.device_map = [RankProcess(rank, 100 + rank, f"cpu:{rank}") for rank in range(4)]
     for step in range(1, STEPS + 1):
         for rank in range(4):
@@ -562,7 +565,7 @@ def test_ranks_that_are_slow_in_turn_are_warned_of_on_shared_cores_too(recorded:
 def test_two_ranks_slow_in_turn_are_told_from_chance_by_how_steady_their_distance_is(
     alternates: bool, severity: str, recorded: Recorded
 ) -> None:
-    recorded.host = {"cores": "2", "load_average": "0.00"}
+    recorded.host, recorded.load = MachineFacts(cores=2), 0.0
     recorded.device_map = [RankProcess(rank, 100 + rank, f"cpu:{rank}") for rank in range(2)]
     for step in range(1, STEPS + 1):
         for rank in range(2):
@@ -595,7 +598,7 @@ def test_a_healthy_recording_says_so_in_one_sentence(recorded: Recorded) -> None
 
 
 def test_on_shared_cores_a_healthy_run_says_what_it_could_not_show(recorded: Recorded) -> None:
-    recorded.host = {"cores": "2", "load_average": "0.00"}
+    recorded.host, recorded.load = MachineFacts(cores=2), 0.0
     recorded.device_map = [RankProcess(rank, 100 + rank, f"cpu:{rank}") for rank in range(4)]
     healthy_ranks(recorded)
     [finding] = found(recorded.report(), "healthy")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -97,10 +98,8 @@ def test_work_grows_with_the_trace_and_no_faster(
         path.write_text(json.dumps(events))
         recording = load_recording([path])
         analyze_recording(recording)  # Regular expressions are compiled once
-        checked.append(
-            lines_run(lambda spans=recording.spans: check_lifecycles(spans, empty_table(), depth=2))
-        )  # type: ignore[misc]
-        analyzed.append(lines_run(lambda recording=recording: analyze_recording(recording)))  # type: ignore[misc]
+        checked.append(lines_run(partial(check_lifecycles, recording.spans, empty_table(), depth=2)))
+        analyzed.append(lines_run(partial(analyze_recording, recording)))
     # What is quadratic would approach 16 times; a part of the work is the same for any size.
     assert checked[1] < 1.5 * TIMES * checked[0]
     assert analyzed[1] < 1.5 * TIMES * analyzed[0]

@@ -19,7 +19,8 @@ from analyzers.history.entry import Entry, read_entry
 from analyzers.history.html import render_history
 from analyzers.history.store import open_history
 from analyzers.history.trends import Selection, figure, group, known_metric, select, trend
-from analyzers.rundir import Manifest, RequestRecord, RunDirectory, RunStatus, RunTiming
+from analyzers.machine import MachineFacts
+from analyzers.rundir import SCHEMA_VERSION, Manifest, RequestRecord, RunDirectory, RunStatus, RunTiming
 from dsv4bench.cli import app
 
 MS = 1_000_000
@@ -42,7 +43,7 @@ def write_run(
     """A run directory with one request of five tokens, `tpot_ms` apart."""
     root.mkdir(parents=True, exist_ok=True)
     manifest = Manifest(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         tool_version="0.1.0",
         status=status,
         profile={
@@ -52,7 +53,7 @@ def write_run(
         },
         argv=[],
         versions={},
-        host={"processor": "CPU <b>X</b>", "cores": "2", "machine": "x86_64", "memory_bytes": str(2**34)},
+        host=MachineFacts(processor="CPU <b>X</b>", cores=2, architecture="x86_64", memory_bytes=2**34),
         git={"revision": revision, "dirty": "true" if dirty else "false"},
         device_map=[],
         clocks={"monotonic_ns": 5_000, "wall_ns": NOON + index * DAY},

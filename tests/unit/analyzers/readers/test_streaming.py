@@ -21,8 +21,8 @@ from analyzers.readers.event_scan import depths_at, scan_elements
 from analyzers.readers.files import whole_lines
 from analyzers.readers.load_report import IssueCounter
 from analyzers.readers.strace import StraceLog, read_strace, stream_strace
+from tests.builders.places import TRACES
 
-DATA = Path(__file__).parents[3] / "cases" / "data"
 EVENT = '{"ph":"X","name":"n%d","cat":"kernel","pid":1,"tid":%d,"ts":%d,"dur":2,"args":{"dispatch_id":%d,"l":[1,{"a":2}]}}'
 RECORD = "[STRACE] v=1 pid=%d tid=1 inv=%d hid=ab depth=0 name=chip.run.%s ts=%d dur=5 run_id=%d\n"
 
@@ -161,7 +161,7 @@ def test_logs_in_pieces_of_any_size(size: int, tmp_path: Path, monkeypatch: pyte
     assert [log.spans.args(row)["run_id"] for row in range(3)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("path", sorted((DATA / "traces").glob("*.log")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(TRACES.glob("*.log")), ids=lambda path: path.name)
 def test_captures_in_pieces(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = read_strace(path.read_bytes(), str(path))
     monkeypatch.setattr(files, "PIECE", 1000)

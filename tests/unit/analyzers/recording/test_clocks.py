@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from analyzers.analysis import analyze, analyze_recording
+from analyzers.machine import MachineFacts
+from analyzers.measurement import measure
 from analyzers.readers.log_processes import ClockAnchor
 from analyzers.recording.clocks import SAME_CLOCK_NS, ProcessClock, align_clocks
 from analyzers.recording.recording import load_recording
 from analyzers.report.model import Report
 from analyzers.report.tables import report_tables
-from analyzers.rundir import Manifest, RunDirectory, RunTiming, write_json_atomically
-from analyzers.swimlane import timeline_from_spans
+from analyzers.rundir import SCHEMA_VERSION, Manifest, RunDirectory, RunTiming, write_json_atomically
+from analyzers.swimlane import timeline_of
 from analyzers.table.spans import Clock
 
 WALL = 1_780_000_000_000_000_000
@@ -108,7 +110,7 @@ def test_hosts_without_anchors_are_not_compared(tmp_path: Path) -> None:
     assert recording.clocks.method == "not aligned"
     [skew] = analyze_recording(recording).skew
     assert (skew.rounds, skew.runner_start_skew.n, skew.root.n) == (3, 0, 6)
-    drawn = timeline_from_spans(recording.spans, comparable=False).groups
+    drawn = timeline_of(measure(recording)).groups
     assert [group.name for group in drawn] == ["rank 0, clock not aligned", "rank 1, clock not aligned"]
     assert [counter.name for counter in drawn[0].counters] == []
 
@@ -152,13 +154,13 @@ def test_the_serving_trace_keeps_its_clock_and_the_logs_of_other_hosts_are_moved
     event = f'{{"ph":"X","name":"scheduler.schedule","cat":"scheduler","pid":1,"tid":1,"ts":{at_us},"dur":1}}'
     run.serving_trace.write_text('{"traceEvents":[\n' + event + "\n]}")
     manifest = Manifest(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         tool_version="0",
         status="complete",
         profile={},
         argv=[],
         versions={},
-        host={},
+        host=MachineFacts(),
         git={},
         device_map=[],
         # The launcher is on rank 1's host.

@@ -11,17 +11,25 @@ import pytest
 
 from analyzers.analysis import analyze, analyze_recording
 from analyzers.export import run_query
+from analyzers.machine import MachineFacts
+from analyzers.measurement import measure
 from analyzers.readers.log_processes import parse_visible_devices
 from analyzers.readers.strace import read_strace
 from analyzers.recording.membership import units_of
 from analyzers.recording.recording import load_recording
 from analyzers.report.tables import report_tables
-from analyzers.rundir import Manifest, RankProcess, RunDirectory, RunTiming, write_json_atomically
-from analyzers.swimlane import write_swimlane
+from analyzers.rundir import (
+    SCHEMA_VERSION,
+    Manifest,
+    RankProcess,
+    RunDirectory,
+    RunTiming,
+    write_json_atomically,
+)
+from analyzers.swimlane import timeline_of, write_timeline
 from analyzers.table.processes import merged_pids
 from analyzers.table.spans import Clock, Lane, Source, SpanTableBuilder
-
-CASES = Path(__file__).parents[3] / "cases" / "data"
+from tests.builders.places import CASES
 
 
 def ready(pid: int, device: int) -> str:
@@ -135,7 +143,7 @@ def test_equal_pids_in_the_logs_of_several_ranks(tmp_path: Path) -> None:
 def test_43_a_merged_timeline_gives_each_rank_its_own_pid(tmp_path: Path) -> None:
     case = CASES / "43-same-pid-in-every-rank"
     recording = load_recording([case / "rank0.json", case / "rank1.json"])
-    write_swimlane(recording.spans, tmp_path / "s.json", comparable=False)
+    write_timeline(timeline_of(measure(recording)), tmp_path / "s.json")
     events = json.loads((tmp_path / "s.json").read_text())["traceEvents"]
     drawn = [event for event in events if event["ph"] == "X"]
     assert [(event["pid"], event["args"], event["dur"]) for event in drawn] == [
@@ -189,13 +197,13 @@ def run_directory(path: Path, device_map: list[RankProcess], environment: dict[s
     for entry in device_map:
         write(run.rank_log(entry.rank), root(entry.pid, 1, 100))
     manifest = Manifest(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         tool_version="0",
         status="complete",
         profile={},
         argv=[],
         versions={},
-        host={},
+        host=MachineFacts(),
         git={},
         device_map=device_map,
         clocks={},

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from analyzers.analysis import AnalysisOptions, analyze_recording, judge
+from analyzers.analysis import analyze_recording, judge
+from analyzers.machine import MachineFacts
+from analyzers.measurement import AnalysisOptions
 from analyzers.recording.filters import (
     FilterError,
     Filters,
@@ -19,7 +21,7 @@ from analyzers.recording.filters import (
     parse_window,
 )
 from analyzers.recording.recording import Recording, load_recording
-from analyzers.rundir import Manifest, RankProcess, RequestRecord, RunTiming
+from analyzers.rundir import SCHEMA_VERSION, Manifest, RankProcess, RequestRecord, RunTiming
 
 US, MS = 1_000, 1_000_000
 START = 1_000 * MS
@@ -101,13 +103,13 @@ def _plain(entry: RequestRecord) -> dict[str, Any]:
 
 def with_manifest(recording: Recording, window_start: float) -> Recording:
     manifest = Manifest(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         tool_version="0",
         status="complete",
         profile={"name": "test", "engine": {"depth": 2}},
         argv=[],
         versions={},
-        host={},
+        host=MachineFacts(),
         git={},
         device_map=[RankProcess(rank=rank, pid=10 + rank, device=str(rank)) for rank in (0, 1)],
         clocks={},

@@ -10,8 +10,9 @@ import pytest
 
 from analyzers.analysis import analyze, judge
 from analyzers.errors import UnusableInputError
+from analyzers.machine import MachineFacts
 from analyzers.recording.recording import load_recording
-from analyzers.rundir import Manifest, RankProcess, RunDirectory, RunTiming
+from analyzers.rundir import SCHEMA_VERSION, Manifest, RankProcess, RunDirectory, RunTiming
 from analyzers.table.spans import Clock
 
 EVENT = '{"ph":"X","name":"%s","cat":"worker","pid":1,"tid":1,"ts":1,"dur":1}'
@@ -121,13 +122,13 @@ def test_two_processes_that_claim_one_rank_are_a_conflict(tmp_path: Path) -> Non
 def test_a_rank_without_any_record_is_missing(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     manifest = Manifest(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         tool_version="0",
         status="interrupted",
         profile={"engine": {"depth": 2}},
         argv=[],
         versions={},
-        host={},
+        host=MachineFacts(),
         git={},
         device_map=[RankProcess(rank, 10 + rank, "cpu") for rank in range(3)],
         clocks={},

@@ -22,10 +22,10 @@ from analyzers.report.model import Finding, Report
 from analyzers.report.tables import report_tables
 from analyzers.rundir import RunDirectory
 from dsv4bench.run.reporting import report_run
+from tests.builders.places import TRACES
 
-DATA = Path(__file__).parents[3] / "cases" / "data"
-CAPTURES = sorted((DATA / "traces").glob("*.log"))
-CAPTURE = DATA / "traces" / "simpler-l3_n4_slow_rank2.log"
+CAPTURES = sorted(TRACES.glob("*.log"))
+CAPTURE = TRACES / "simpler-l3_n4_slow_rank2.log"
 
 ELEMENTS = frozenset(
     [
@@ -130,20 +130,20 @@ class Document(HTMLParser):
         self.feed(page)
         self.close()
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
         assert len(attrs) == len(dict(attrs))
 
-    def handle_data(self, data):
+    def handle_data(self, data: str) -> None:
         self.texts.append(data)
 
-    def handle_comment(self, data):
+    def handle_comment(self, data: str) -> None:
         self.others.append(data)
 
-    def handle_pi(self, data):
+    def handle_pi(self, data: str) -> None:
         self.others.append(data)
 
-    def unknown_decl(self, data):
+    def unknown_decl(self, data: str) -> None:
         self.others.append(data)
 
     @property

@@ -11,14 +11,14 @@ import pytest
 from analyzers.analysis import analyze
 from analyzers.report.json import render_json
 from analyzers.report.schema import SCHEMA_FILE, render_schema, report_schema
+from tests.builders.places import CASES, TRACES
 
-DATA = Path(__file__).parents[3] / "cases" / "data"
 INPUTS = [
-    *sorted((DATA / "traces").glob("*.log")),
-    DATA / "39-out-of-order-completion" / "trace.json",
-    DATA / "42-wait-nested-in-submit-zero-gap" / "trace.json",
-    DATA / "72-percentile-of-nothing" / "requests.jsonl",
-    DATA / "15-empty-inputs" / "zero_bytes.json",
+    *sorted(TRACES.glob("*.log")),
+    CASES / "39-out-of-order-completion" / "trace.json",
+    CASES / "42-wait-nested-in-submit-zero-gap" / "trace.json",
+    CASES / "72-percentile-of-nothing" / "requests.jsonl",
+    CASES / "15-empty-inputs" / "zero_bytes.json",
 ]
 
 

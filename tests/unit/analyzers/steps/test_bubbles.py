@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,16 @@ from analyzers.steps.bubbles import Segment, StepPhase, StepTime, measure_step_t
 from analyzers.steps.lifecycle import check_lifecycles
 from analyzers.steps.pipeline import measure_pipeline
 from analyzers.table.callables import DispatchNames
-from analyzers.table.spans import Clock, Lane, Source, SpanTable, SpanTableBuilder, concatenate, empty_table
+from analyzers.table.spans import (
+    ABSENT,
+    Clock,
+    Lane,
+    Source,
+    SpanTable,
+    SpanTableBuilder,
+    concatenate,
+    empty_table,
+)
 
 ENGINE = "trace.json"
 
@@ -23,7 +34,7 @@ class Serving:
         self.table = SpanTableBuilder(Source.SERVING)
         self._clock = clock
 
-    def add(self, name: str, start: int, end: int, tid: int, **ids: int) -> None:
+    def add(self, name: str, start: int, end: int, tid: int, **ids: Any) -> None:
         self.table.append(name, start, end - start, Lane(ENGINE, 1, tid), clock=self._clock, **ids)
 
     def step(self, step: int, at: int, done: int) -> None:
@@ -40,15 +51,22 @@ def ranks(*runs: tuple[int, int, int, int, int]) -> SpanTable:
     """Runs of (rank, dispatch, root start, runner start, runner end); validate takes 4 ns, the claim 6 more."""
     table = SpanTableBuilder(Source.STRACE)
     for rank, dispatch, start, runner, end in runs:
-        for name, begins, ends, ids in (
-            ("chip.run", start, end + 10, {"dispatch_id": dispatch}),
-            ("chip.run.bind", start, start + 1, {}),
-            ("chip.run.runner_run", runner, end, {}),
-            ("chip.run.validate", end, end + 4, {}),
+        for name, begins, ends, dispatch_id in (
+            ("chip.run", start, end + 10, dispatch),
+            ("chip.run.bind", start, start + 1, ABSENT),
+            ("chip.run.runner_run", runner, end, ABSENT),
+            ("chip.run.validate", end, end + 4, ABSENT),
         ):
             lane = Lane("log", 100 + rank, 1)
             table.append(
-                name, begins, ends - begins, lane, clock=Clock.HOST, rank=rank, invocation=dispatch, **ids
+                name,
+                begins,
+                ends - begins,
+                lane,
+                clock=Clock.HOST,
+                rank=rank,
+                invocation=dispatch,
+                dispatch_id=dispatch_id,
             )
     return table.build()
 

@@ -17,13 +17,14 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from analyzers.errors import UnusableInputError
+from analyzers.measurement import measure
 from analyzers.recording.recording import load_recording
-from analyzers.swimlane import write_swimlane
+from analyzers.swimlane import timeline_of, write_timeline
 from analyzers.swimlane.queries import QUERIES, ask
 from dsv4bench.cli import main
+from tests.builders.places import REPOSITORY, TRACES
 
-ROOT = Path(__file__).parents[4]
-CAPTURES = sorted((ROOT / "tests" / "cases" / "data" / "traces").glob("*.log"))
+CAPTURES = sorted(TRACES.glob("*.log"))
 DRAWABLE = [path for path in CAPTURES if "warn_level" not in path.name]
 
 SCHEMA = """
@@ -52,8 +53,8 @@ def tables_of(path: Path) -> sqlite3.Connection:
             track = packet.track_descriptor
             kinds = ["track", "counter_track"] if track.HasField("counter") else ["track"]
             for kind in kinds:
-                row = (track.uuid, track.parent_uuid, track.name)
-                database.execute(f"INSERT INTO {kind} VALUES (?, ?, ?)", row)
+                described = (track.uuid, track.parent_uuid, track.name)
+                database.execute(f"INSERT INTO {kind} VALUES (?, ?, ?)", described)
             continue
         event, at_ns = packet.track_event, packet.timestamp
         stack = stacks.setdefault(event.track_uuid, [])
@@ -90,7 +91,7 @@ def _value(item: Any) -> Any:
 
 def drawn(paths: list[Path], output: Path) -> sqlite3.Connection:
     recording = load_recording(paths)
-    write_swimlane(recording.spans, output, recording.requests)
+    write_timeline(timeline_of(measure(recording)), output)
     return tables_of(output)
 
 
@@ -173,7 +174,7 @@ def test_the_overlap_query_would_find_one(dispatched: sqlite3.Connection) -> Non
 
 
 def test_the_documented_queries_are_the_ones_that_are_put() -> None:
-    text = (ROOT / "docs" / "swimlane.md").read_text()
+    text = (REPOSITORY / "docs" / "swimlane.md").read_text()
     documented = [block.strip() for block in re.findall(r"```sql\n(.*?)```", text, re.DOTALL)]
     assert documented == [query.strip() for query in QUERIES.values()]
 

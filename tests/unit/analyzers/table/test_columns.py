@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -62,7 +63,7 @@ def test_an_interval_is_open_from_its_turn_until_a_time_at_its_end() -> None:
     assert most_open([], []) == 0
 
 
-def serving(*spans: tuple[str, int, int, int, dict[str, int]]) -> SpanTable:
+def serving(*spans: tuple[str, int, int, int, dict[str, Any]]) -> SpanTable:
     """Spans of (name, start, end, pid, ids)."""
     table = SpanTableBuilder(Source.SERVING)
     for name, start, end, pid, ids in spans:

@@ -9,8 +9,8 @@ def columns(layout: CacheLayout) -> list[tuple[int, ...]]:
     return [(g.layers, g.tokens_per_page, g.rows_per_page, g.width, g.table_width) for g in layout.groups]
 
 
-def test_flash_has_the_published_pages():
-    """Spec 4: 43 layers, of which 20 HCA and 21 CSA; at 16384 positions the tables are as wide as published."""
+def test_flash_has_the_published_pages() -> None:
+    """docs/model.md, Cache groups: 20 HCA and 21 CSA layers; at 16384 positions the tables are as wide as published."""
     layout = CacheLayout.derive(preset("flash"), 16384)
     assert columns(layout) == [
         (43, 128, 128, 512, 4),
@@ -26,7 +26,7 @@ def test_flash_has_the_published_pages():
     assert layout.mtp_pool_shape(10) == (1, 10, 128, 512)
 
 
-def test_rings_follow_window_and_rates():
+def test_rings_follow_window_and_rates() -> None:
     """test-b: window 8 -> ceil(263/128)+1 = 4; HCA 16 -> ceil(272/8) = 34, 8 entries a page; CSA 4 -> 65."""
     layout = CacheLayout.derive(preset("test-b"), 700)
     assert [group.ring_blocks for group in layout.groups] == [4, None, None, None, 34, 65, 65]
@@ -34,7 +34,7 @@ def test_rings_follow_window_and_rates():
     assert [group.table_width for group in layout.groups] == [4, 6, 6, 6, 34, 65, 65]
 
 
-def test_short_requests_take_fewer_pages_than_a_ring():
+def test_short_requests_take_fewer_pages_than_a_ring() -> None:
     layout = CacheLayout.derive(preset("test-a"), 1024)
     assert layout.blocks_for(1) == (1, 1, 1, 1, 1, 1, 1)
     assert layout.blocks_for(129) == (2, 2, 2, 2, 17, 33, 33)
@@ -42,6 +42,6 @@ def test_short_requests_take_fewer_pages_than_a_ring():
 
 
 @pytest.mark.parametrize("length", [0, 4097])
-def test_a_context_beyond_the_model_is_refused(length):
+def test_a_context_beyond_the_model_is_refused(length: int) -> None:
     with pytest.raises(UsageError, match=rf"1\.\.4096 .* got {length}"):
         CacheLayout.derive(preset("test-a"), length)

@@ -1,5 +1,7 @@
 """Which prefix pages are found, shared, kept and given back."""
 
+from typing import Any
+
 import numpy as np
 
 from dsv4bench.cache.allocator import BlockAllocator
@@ -12,12 +14,12 @@ KEPT = (CacheGroup.CMP_C128, CacheGroup.CMP_C4, CacheGroup.IDX)
 TOKENS = list(range(2, 402))
 
 
-def make(kept=10, snapshots=8):
+def make(kept: int = 10, snapshots: int = 8) -> tuple[PrefixIndex, BlockAllocator]:
     allocator = BlockAllocator(LAYOUT, [kept if group in KEPT else 200 for group in CacheGroup])
     return PrefixIndex(LAYOUT, allocator, snapshots), allocator
 
 
-def prefill(index, allocator, tokens):
+def prefill(index: PrefixIndex, allocator: BlockAllocator, tokens: list[int]) -> tuple[Any, Any]:
     """A request with all pages of its prompt, prefilled up to each of its boundaries in turn."""
     prefix, shared = index.begin(prefix_keys(LAYOUT, tokens))
     blocks = allocator.extend(shared, len(tokens))
@@ -29,13 +31,13 @@ def prefill(index, allocator, tokens):
     return prefix, blocks
 
 
-def finish(index, allocator, request):
+def finish(index: PrefixIndex, allocator: BlockAllocator, request: Any) -> None:
     prefix, blocks = request
     allocator.release(index.private(prefix, blocks))
     index.end(prefix)
 
 
-def test_a_key_stands_for_all_tokens_up_to_the_end_of_its_page():
+def test_a_key_stands_for_all_tokens_up_to_the_end_of_its_page() -> None:
     keys = prefix_keys(LAYOUT, TOKENS)
     assert len(keys) == len(set(keys)) == 3
     assert prefix_keys(LAYOUT, TOKENS[:385]) == keys
@@ -47,7 +49,7 @@ def test_a_key_stands_for_all_tokens_up_to_the_end_of_its_page():
     assert not set(changed[1:]) & set(keys)
 
 
-def test_pages_are_shared_only_in_the_groups_that_are_kept():
+def test_pages_are_shared_only_in_the_groups_that_are_kept() -> None:
     index, allocator = make()
     first = prefill(index, allocator, TOKENS)
     assert first[0].boundaries == [384]
@@ -59,7 +61,7 @@ def test_pages_are_shared_only_in_the_groups_that_are_kept():
     assert [page.users for page in index.pages] == [2, 2, 2]
 
 
-def test_a_prompt_that_leaves_the_known_ones_leaves_a_snapshot_there():
+def test_a_prompt_that_leaves_the_known_ones_leaves_a_snapshot_there() -> None:
     index, allocator = make()
     prefill(index, allocator, TOKENS)
     turning = [*TOKENS[:300], *[9] * 100]
@@ -68,7 +70,7 @@ def test_a_prompt_that_leaves_the_known_ones_leaves_a_snapshot_there():
     assert index.reusable(prefix_keys(LAYOUT, [*TOKENS[:300], *[8] * 100])) == 256
 
 
-def test_what_is_released_stays_until_the_room_is_needed():
+def test_what_is_released_stays_until_the_room_is_needed() -> None:
     index, allocator = make(kept=6)
     request = prefill(index, allocator, TOKENS)
     finish(index, allocator, request)
@@ -82,7 +84,7 @@ def test_what_is_released_stays_until_the_room_is_needed():
     assert allocator.extend(nothing, 640) is not None
 
 
-def test_nothing_is_given_back_in_vain():
+def test_nothing_is_given_back_in_vain() -> None:
     index, allocator = make(kept=6)
     held = prefill(index, allocator, TOKENS)
     before = index.pages
@@ -94,7 +96,7 @@ def test_nothing_is_given_back_in_vain():
     assert index.pages == before
 
 
-def test_the_snapshots_used_last_are_kept():
+def test_the_snapshots_used_last_are_kept() -> None:
     index, allocator = make(kept=20, snapshots=2)
     texts = [[text] * 200 for text in (3, 4, 5)]
     keys = [prefix_keys(LAYOUT, text) for text in texts]

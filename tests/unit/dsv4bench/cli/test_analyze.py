@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from dsv4bench.cli import main
+from tests.builders.places import CASES, TRACES
 
-DATA = Path(__file__).parents[3] / "cases" / "data"
-GOOD = DATA / "39-out-of-order-completion" / "trace.json"
-FAULTY = DATA / "42-wait-nested-in-submit-zero-gap" / "trace.json"
-REPAIRED = DATA / "01-json-no-closing-bracket" / "trace.json"
-LOST = DATA / "07-json-unescaped-quote" / "trace.json"
-EMPTY = DATA / "15-empty-inputs" / "zero_bytes.json"
-FAILED = DATA / "72-percentile-of-nothing" / "requests.jsonl"
-WARN_LEVEL = DATA / "traces" / "simpler-l3_warn_level.log"
+GOOD = CASES / "39-out-of-order-completion" / "trace.json"
+FAULTY = CASES / "42-wait-nested-in-submit-zero-gap" / "trace.json"
+REPAIRED = CASES / "01-json-no-closing-bracket" / "trace.json"
+LOST = CASES / "07-json-unescaped-quote" / "trace.json"
+EMPTY = CASES / "15-empty-inputs" / "zero_bytes.json"
+FAILED = CASES / "72-percentile-of-nothing" / "requests.jsonl"
+WARN_LEVEL = TRACES / "simpler-l3_warn_level.log"
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
@@ -74,7 +74,7 @@ def test_unusable_input_is_one_clear_line(
         (tmp_path / "missing.json", "cannot be read: No such file or directory"),
         (no_trace, "not a trace"),
         (empty_directory, "not a run directory"),
-        (DATA / "04-json-bare-array" / "other.json", "not a trace: no traceEvents"),
+        (CASES / "04-json-bare-array" / "other.json", "not a trace: no traceEvents"),
     ]:
         assert run(monkeypatch, command, path) == 2
         captured = capsys.readouterr()
@@ -136,7 +136,7 @@ def test_the_directory_of_out_is_made(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_late_ms_moves_the_threshold(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = DATA / "traces" / "simpler-l3_pipe_n2_depth2.log"
+    log = TRACES / "simpler-l3_pipe_n2_depth2.log"
     assert run(monkeypatch, "analyze", log, "--format", "json", "--late-ms", "19") == 0
     [skew] = json.loads(capsys.readouterr().out)["skew"]
     # Half of 39.242 ms is the one start more than 19 ms after the median of its two ranks.

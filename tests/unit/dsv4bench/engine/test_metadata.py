@@ -11,23 +11,23 @@ from dsv4bench.model.config import preset
 LAYOUT = CacheLayout.derive(preset("test-b"), 300)
 
 
-def blocks(first, count=2):
+def blocks(first: int, count: int = 2) -> tuple[np.ndarray, ...]:
     return tuple(
         np.arange(first, first + min(count, group.table_width), dtype=np.int32) for group in LAYOUT.groups
     )
 
 
-def active(first, count=2):
+def active(first: int, count: int = 2) -> ActiveRequest:
     handle = RequestHandle(Request("r", [1], 1), 0)
     return ActiveRequest(handle, 0, 0, 1, blocks(first, count), [1])
 
 
 @pytest.fixture
-def buffers():
+def buffers() -> TableBuffers:
     return TableBuffers(np.zeros, LAYOUT, ranks=2, rows=3)
 
 
-def test_a_steady_batch_builds_no_table(buffers):
+def test_a_steady_batch_builds_no_table(buffers: TableBuffers) -> None:
     first, second, third = active(10), active(20), active(30)
     for _ in range(50):
         buffers.update(0, (first, second))
@@ -38,13 +38,13 @@ def test_a_steady_batch_builds_no_table(buffers):
     assert buffers.tables.block_counts[0, 1].tolist() == [2] * 7
 
 
-def test_equal_ids_of_another_request_build_nothing_either(buffers):
+def test_equal_ids_of_another_request_build_nothing_either(buffers: TableBuffers) -> None:
     buffers.update(0, [active(10)])
     buffers.update(0, [active(10)])
     assert buffers.builds == 1
 
 
-def test_a_changed_block_rebuilds_its_rank_alone(buffers):
+def test_a_changed_block_rebuilds_its_rank_alone(buffers: TableBuffers) -> None:
     first, second = active(10), active(20)
     buffers.update(0, [first])
     buffers.update(1, [second])
@@ -56,7 +56,7 @@ def test_a_changed_block_rebuilds_its_rank_alone(buffers):
     assert buffers.tables.block_counts[0, 0].tolist() == [2, 2, 2, 2, 2, 2, 3]
 
 
-def test_a_shorter_batch_builds_and_rows_behind_it_are_left(buffers):
+def test_a_shorter_batch_builds_and_rows_behind_it_are_left(buffers: TableBuffers) -> None:
     first, second = active(10), active(20)
     buffers.update(0, [first, second])
     buffers.update(0, [second])
@@ -68,7 +68,7 @@ def test_a_shorter_batch_builds_and_rows_behind_it_are_left(buffers):
     assert buffers.tables.block_counts[0, 0].tolist() == [1] * 7
 
 
-def test_forgotten_keys_build_anew(buffers):
+def test_forgotten_keys_build_anew(buffers: TableBuffers) -> None:
     request = active(10)
     buffers.update(0, [request])
     buffers.forget()

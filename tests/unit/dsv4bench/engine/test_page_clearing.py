@@ -1,5 +1,8 @@
 """Pages are cleared when they change hands: not before, not twice, nothing else."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -20,24 +23,26 @@ class MemoryWorker:
 
     ranks = 2
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.devices = [Device(rank, 16 << 20) for rank in range(2)]
 
-    def copy_to_offset(self, base, byte_offset, source, nbytes, *, worker_id):
+    def copy_to_offset(
+        self, base: Any, byte_offset: int, source: Any, nbytes: int, *, worker_id: int
+    ) -> None:
         self.devices[worker_id].write("copy_to_offset", base, byte_offset, source, nbytes)
 
 
 @pytest.fixture
-def worker():
+def worker() -> MemoryWorker:
     return MemoryWorker()
 
 
 @pytest.fixture
-def pools(worker):
+def pools(worker: Any) -> Pools[StackedDeviceTensor]:
     """Pools filled with ones, so that what was cleared shows."""
     shapes = [group.pool_shape(PAGES) for group in LAYOUT.groups] + [LAYOUT.mtp_pool_shape(PAGES)]
 
-    def stacked(shape):
+    def stacked(shape: Any) -> StackedDeviceTensor:
         shards = []
         for rank, device in enumerate(worker.devices):
             ones = np.ones(shape, np.float32)
@@ -49,7 +54,7 @@ def pools(worker):
     return Pools(*(stacked(shape) for shape in shapes))
 
 
-def cleared(worker, tensor, rank):
+def cleared(worker: Any, tensor: Any, rank: int) -> list[int]:
     """Pages that hold zeros in every layer; a page that is cleared in part is an error."""
     shard = tensor.shards[rank]
     content = np.empty(shard.shape, np.float32)
@@ -60,12 +65,14 @@ def cleared(worker, tensor, rank):
     return np.flatnonzero(whole).tolist()
 
 
-def active(page_ids, generation=1):
+def active(page_ids: Sequence[int], generation: int = 1) -> ActiveRequest:
     blocks = tuple(np.array(page_ids, np.int32) for _ in CacheGroup)
     return ActiveRequest(RequestHandle(Request("r", [1], 1), 0), 0, 0, generation, blocks, [1])
 
 
-def test_only_pages_with_a_former_owner_are_cleared_in_every_pool(worker, pools):
+def test_only_pages_with_a_former_owner_are_cleared_in_every_pool(
+    worker: Any, pools: Pools[StackedDeviceTensor]
+) -> None:
     clearing = PageClearing(worker, pools, LAYOUT)
     first = active([0, 1, 2])
     clearing.before_dispatch([[first], []])
@@ -82,7 +89,7 @@ def test_only_pages_with_a_former_owner_are_cleared_in_every_pool(worker, pools)
     assert clearing.cleared_bytes == before
 
 
-def test_a_request_that_grows_keeps_what_it_has(worker, pools):
+def test_a_request_that_grows_keeps_what_it_has(worker: Any, pools: Pools[StackedDeviceTensor]) -> None:
     clearing = PageClearing(worker, pools, LAYOUT)
     clearing.before_dispatch([[], [active([4, 5])]])
     request = active([0, 1])
@@ -92,14 +99,18 @@ def test_a_request_that_grows_keeps_what_it_has(worker, pools):
     assert cleared(worker, pools.ori, 1) == [5]
 
 
-def test_another_life_of_a_request_gets_its_old_pages_cleared(worker, pools):
+def test_another_life_of_a_request_gets_its_old_pages_cleared(
+    worker: Any, pools: Pools[StackedDeviceTensor]
+) -> None:
     clearing = PageClearing(worker, pools, LAYOUT)
     clearing.before_dispatch([[active([1])], []])
     clearing.before_dispatch([[active([1], generation=2)], []])
     assert cleared(worker, pools.hca_state, 0) == [1]
 
 
-def test_a_reused_prefix_is_not_cleared_until_it_gets_another_owner(worker, pools):
+def test_a_reused_prefix_is_not_cleared_until_it_gets_another_owner(
+    worker: Any, pools: Pools[StackedDeviceTensor]
+) -> None:
     clearing = PageClearing(worker, pools, LAYOUT)
     clearing.before_dispatch([[active([0, 1])], []])
     # The first 128 positions, a page of the groups that are kept, were filled by the request before.

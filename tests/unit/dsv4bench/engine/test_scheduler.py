@@ -1,5 +1,7 @@
 """The scheduler alone: what it forms, what it keeps, what it gives back. Outputs are written by hand."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,12 +17,14 @@ from dsv4bench.model.config import preset
 CONFIG = preset("test-b")
 
 
-def scheduler(ranks=2, requests_per_rank=1, prefill_tokens=64, speculative_tokens=1):
+def scheduler(
+    ranks: int = 2, requests_per_rank: int = 1, prefill_tokens: int = 64, speculative_tokens: int = 1
+) -> Any:
     layout = CacheLayout.derive(CONFIG, 128 + reachable_headroom(speculative_tokens))
     return Scheduler(layout, ranks, requests_per_rank, prefill_tokens, speculative_tokens, eos_token_id=1)
 
 
-def small(pages, ring=None, tokens_per_page=4, **options):
+def small(pages: int, ring: int | None = None, tokens_per_page: int = 4, **options: Any) -> Any:
     """One rank whose groups have `pages` pages each, of 4 positions; with `ring`, group ORI is one of so many pages."""
     groups = tuple(
         GroupLayout(group, 1, tokens_per_page, 4, 1, ring if group is CacheGroup.ORI else None, 64)
@@ -30,13 +34,13 @@ def small(pages, ring=None, tokens_per_page=4, **options):
     return Scheduler(CacheLayout(256, 1, groups), 1, eos_token_id=1, pages=[pages] * 7, **chosen)
 
 
-def add(scheduler, name, prompt=4, tokens=8, **options):
+def add(scheduler: Scheduler, name: str, prompt: int = 4, tokens: int = 8, **options: Any) -> RequestHandle:
     handle = RequestHandle(Request(name, list(range(2, 2 + prompt)), tokens, **options), send_ns=0)
     scheduler.add(handle)
     return handle
 
 
-def prefilled(step, tokens):
+def prefilled(step: Any, tokens: Any) -> Outcome:
     """Outcome of a prefill step: `tokens[rank]` lists the first tokens of the rank's chunks."""
     sampled = np.zeros((len(tokens), 4), np.int32)
     for rank, of_rank in enumerate(tokens):
@@ -44,7 +48,7 @@ def prefilled(step, tokens):
     return Outcome(step, PrefillOutput(sampled))
 
 
-def decoded(step, tokens):
+def decoded(step: Any, tokens: Any) -> Outcome:
     """Outcome of a decode step: `tokens[rank][row]` lists the tokens committed."""
     sampled, counts = np.zeros((len(tokens), 4, 2), np.int32), np.zeros((len(tokens), 4), np.int32)
     for rank, rows in enumerate(tokens):
@@ -54,12 +58,12 @@ def decoded(step, tokens):
     return Outcome(step, DecodeOutput(sampled, counts))
 
 
-def start(scheduler, *tokens):
+def start(scheduler: Scheduler, *tokens: int) -> None:
     """Prefill everything that was admitted; `tokens` are the first ones of the requests."""
     scheduler.process(prefilled(scheduler.schedule(), [list(tokens)]), 0)
 
 
-def decode(scheduler, *committed):
+def decode(scheduler: Scheduler, *committed: Any) -> Any:
     """One decode step from formation to processing; returns its requests."""
     step = scheduler.schedule()
     assert isinstance(step, DecodeStep)
@@ -67,11 +71,11 @@ def decode(scheduler, *committed):
     return step.requests[0]
 
 
-def names(of_ranks):
+def names(of_ranks: Any) -> list[list[str]]:
     return [[request.request.request_id for request in requests] for requests in of_ranks]
 
 
-def test_requests_spread_over_ranks_and_the_rest_waits_for_a_seat():
+def test_requests_spread_over_ranks_and_the_rest_waits_for_a_seat() -> None:
     engine = scheduler()
     a, b, c = add(engine, "a", tokens=1), add(engine, "b", tokens=3), add(engine, "c")
     prefill = engine.schedule()
@@ -94,7 +98,7 @@ def test_requests_spread_over_ranks_and_the_rest_waits_for_a_seat():
     assert (decode.step_id, decode.slot, names(decode.requests)) == (0, 0, [[], ["b"]])
 
 
-def test_a_finish_leaves_the_next_step_in_flight_and_its_tokens_are_dropped():
+def test_a_finish_leaves_the_next_step_in_flight_and_its_tokens_are_dropped() -> None:
     engine = scheduler(ranks=1)
     handle = add(engine, "a", tokens=4)
     engine.process(prefilled(engine.schedule(), [[10]]), 1)
@@ -120,7 +124,7 @@ def test_a_finish_leaves_the_next_step_in_flight_and_its_tokens_are_dropped():
     assert (chunk.request.state_slot, chunk.request.generation) == (0, 2)
 
 
-def test_end_of_text_ends_a_request_inside_a_step():
+def test_end_of_text_ends_a_request_inside_a_step() -> None:
     engine = scheduler(ranks=1)
     handle = add(engine, "a", ignore_eos=False)
     engine.process(prefilled(engine.schedule(), [[10]]), 1)
@@ -128,7 +132,7 @@ def test_end_of_text_ends_a_request_inside_a_step():
     assert (handle.token_ids, handle.finish_reason, handle.discarded) == ([10, 1], "stop", 1)
 
 
-def test_a_long_prompt_is_prefilled_in_chunks_that_share_the_budget():
+def test_a_long_prompt_is_prefilled_in_chunks_that_share_the_budget() -> None:
     engine = scheduler(ranks=1, requests_per_rank=2, prefill_tokens=10)
     add(engine, "a", prompt=14)
     add(engine, "b", prompt=5)
@@ -143,7 +147,7 @@ def test_a_long_prompt_is_prefilled_in_chunks_that_share_the_budget():
     assert chunks == [[("a", 0, 10, False)], [("a", 10, 4, True), ("b", 0, 5, True)]]
 
 
-def test_a_failed_step_gives_everything_back_once_all_ended():
+def test_a_failed_step_gives_everything_back_once_all_ended() -> None:
     engine = scheduler(ranks=1)
     handle = add(engine, "a")
     engine.process(prefilled(engine.schedule(), [[10]]), 1)
@@ -157,7 +161,7 @@ def test_a_failed_step_gives_everything_back_once_all_ended():
     assert engine.idle
 
 
-def test_a_live_row_that_a_step_left_alone_is_an_error():
+def test_a_live_row_that_a_step_left_alone_is_an_error() -> None:
     engine = scheduler(ranks=1)
     add(engine, "a")
     engine.process(prefilled(engine.schedule(), [[10]]), 1)
@@ -165,7 +169,7 @@ def test_a_live_row_that_a_step_left_alone_is_an_error():
         engine.process(decoded(engine.schedule(), [[[]]]), 2)
 
 
-def test_cancel_works_for_waiting_and_running_requests():
+def test_cancel_works_for_waiting_and_running_requests() -> None:
     engine = scheduler(ranks=1)
     running, waiting = add(engine, "a"), add(engine, "b")
     prefill = engine.schedule()
@@ -178,7 +182,7 @@ def test_cancel_works_for_waiting_and_running_requests():
     assert engine.idle
 
 
-def test_a_reused_id_names_its_latest_registration():
+def test_a_reused_id_names_its_latest_registration() -> None:
     engine = scheduler(ranks=1, requests_per_rank=2)
     old, new = add(engine, "a"), add(engine, "a")
     start(engine, 10, 20)
@@ -194,7 +198,7 @@ def test_a_reused_id_names_its_latest_registration():
     assert engine.idle
 
 
-def test_the_end_of_an_old_registration_leaves_the_new_one_alone():
+def test_the_end_of_an_old_registration_leaves_the_new_one_alone() -> None:
     engine = scheduler(ranks=1, requests_per_rank=2)
     old = add(engine, "a", tokens=1)
     prefill = engine.schedule()
@@ -208,7 +212,7 @@ def test_the_end_of_an_old_registration_leaves_the_new_one_alone():
     assert (new.finish_reason, engine.idle) == ("length", True)
 
 
-def test_cancel_in_the_middle_of_a_prompt():
+def test_cancel_in_the_middle_of_a_prompt() -> None:
     engine = scheduler(ranks=1, prefill_tokens=10)
     handle = add(engine, "a", prompt=25)
     first, second = engine.schedule(), engine.schedule()
@@ -220,7 +224,7 @@ def test_cancel_in_the_middle_of_a_prompt():
     assert (handle.token_ids, handle.prefills, engine.idle) == ([], 0, True)
 
 
-def test_a_request_grows_by_whole_pages_before_a_step_can_reach_them():
+def test_a_request_grows_by_whole_pages_before_a_step_can_reach_them() -> None:
     """Prompt 4, K = 1: the first step writes positions 4 and 5. Pages of 4; the ring stops at 2 of them."""
     engine = small(16, ring=2, speculative_tokens=1)
     add(engine, "a", tokens=20)
@@ -245,17 +249,17 @@ def test_a_request_grows_by_whole_pages_before_a_step_can_reach_them():
     assert request.capacity == 12
 
 
-def test_growth_takes_no_more_than_it_needs_when_pages_are_few():
+def test_growth_takes_no_more_than_it_needs_when_pages_are_few() -> None:
     """Group CMP_C4 has pages of 2 positions, the others of 8: a request grows by 8, if need be by 2."""
     groups = tuple(
         GroupLayout(group, 1, 2 if group is CacheGroup.CMP_C4 else 8, 1, 1, None, 64) for group in CacheGroup
     )
     layout = CacheLayout(256, 1, groups)
 
-    def admitted(pages_of_c4, prompt_of_b):
+    def admitted(pages_of_c4: int, prompt_of_b: int) -> list[tuple[int, int]]:
         pages = [8] * 7
         pages[CacheGroup.CMP_C4] = pages_of_c4
-        engine = Scheduler(layout, 1, 2, 64, 0, eos_token_id=1, pages=pages)
+        engine: Any = Scheduler(layout, 1, 2, 64, 0, eos_token_id=1, pages=pages)
         add(engine, "a", prompt=4, tokens=2)
         add(engine, "b", prompt=prompt_of_b, tokens=2)
         requests = [chunk.request for chunk in engine.schedule().chunks[0]]
@@ -267,7 +271,7 @@ def test_growth_takes_no_more_than_it_needs_when_pages_are_few():
     assert admitted(7, 6) == [(4, 8)]
 
 
-def test_the_latest_arrival_gives_way_and_starts_again_from_what_it_published():
+def test_the_latest_arrival_gives_way_and_starts_again_from_what_it_published() -> None:
     """Six pages of 4: a and b hold 3 each when both have 13 positions, and a needs the next one first."""
     engine = small(6)
     a, b = add(engine, "a", tokens=13), add(engine, "b", tokens=13)
@@ -296,7 +300,7 @@ def test_the_latest_arrival_gives_way_and_starts_again_from_what_it_published():
     assert engine.idle
 
 
-def until_pages_run_out(engine, *handles):
+def until_pages_run_out(engine: Any, *handles: RequestHandle) -> Any:
     """All hold 3 pages of 4 and have 12 positions, with one step in flight: the next one needs more. Returns it."""
     start(engine, *(100 * (1 + row) for row in range(len(handles))))
     first = engine.schedule()
@@ -309,7 +313,7 @@ def until_pages_run_out(engine, *handles):
     return first
 
 
-def test_a_preempted_request_holds_its_pages_until_its_steps_are_back():
+def test_a_preempted_request_holds_its_pages_until_its_steps_are_back() -> None:
     engine = small(6)
     a, b = add(engine, "a", tokens=13), add(engine, "b", tokens=13)
     in_flight = until_pages_run_out(engine, a, b)
@@ -327,7 +331,7 @@ def test_a_preempted_request_holds_its_pages_until_its_steps_are_back():
     assert b.prefills + b.steps + b.accepted == len(b.token_ids) + b.discarded
 
 
-def test_cancel_while_preempted():
+def test_cancel_while_preempted() -> None:
     engine = small(6)
     a, b = add(engine, "a", tokens=13), add(engine, "b", tokens=13)
     in_flight = until_pages_run_out(engine, a, b)
@@ -341,7 +345,7 @@ def test_cancel_while_preempted():
     assert (a.finish_reason, engine.idle) == ("length", True)
 
 
-def test_nobody_is_preempted_for_pages_that_are_coming_back():
+def test_nobody_is_preempted_for_pages_that_are_coming_back() -> None:
     engine = small(9, requests_per_rank=3)
     a, b, c = (add(engine, name, tokens=13) for name in "abc")
     in_flight = until_pages_run_out(engine, a, b, c)
@@ -352,7 +356,7 @@ def test_nobody_is_preempted_for_pages_that_are_coming_back():
     assert (a.preemptions, b.preemptions, c.preemptions) == (0, 0, 0)
 
 
-def test_pages_go_to_who_runs_before_anybody_is_admitted():
+def test_pages_go_to_who_runs_before_anybody_is_admitted() -> None:
     """a holds 3 of 6 pages and needs a fourth; b, which waits, could have the 3 that are free."""
     engine = small(6)
     a = add(engine, "a", tokens=13)
@@ -364,7 +368,7 @@ def test_pages_go_to_who_runs_before_anybody_is_admitted():
     assert (b.rank, b.preemptions) == (None, 0)
 
 
-def test_preempted_requests_wait_in_order_of_arrival_before_all_others():
+def test_preempted_requests_wait_in_order_of_arrival_before_all_others() -> None:
     engine = small(9, requests_per_rank=3)
     a, b, c = (add(engine, name, tokens=20) for name in "abc")
     d = add(engine, "d", tokens=20)
@@ -384,7 +388,7 @@ def test_preempted_requests_wait_in_order_of_arrival_before_all_others():
 @pytest.mark.parametrize(
     ("prompt", "tokens", "message"), [(4, 18, "need 7 pages of group ORI; a rank has 6")]
 )
-def test_a_request_that_could_never_run_is_refused(prompt, tokens, message):
+def test_a_request_that_could_never_run_is_refused(prompt: int, tokens: int, message: str) -> None:
     engine = small(6)
     with pytest.raises(UsageError, match=message):
         add(engine, "a", prompt, tokens)
@@ -393,7 +397,7 @@ def test_a_request_that_could_never_run_is_refused(prompt, tokens, message):
         small(100).check(Request("c", [2] * 200, 54))
 
 
-def test_a_row_that_was_left_alone_still_lets_the_engine_end():
+def test_a_row_that_was_left_alone_still_lets_the_engine_end() -> None:
     engine = scheduler(ranks=1, requests_per_rank=2)
     add(engine, "a")
     add(engine, "b")
@@ -404,7 +408,7 @@ def test_a_row_that_was_left_alone_still_lets_the_engine_end():
     assert engine.idle
 
 
-def test_requests_of_a_failed_step_start_again_and_what_is_behind_it_is_dropped():
+def test_requests_of_a_failed_step_start_again_and_what_is_behind_it_is_dropped() -> None:
     engine = scheduler(ranks=1)
     handle, waiting = add(engine, "a"), add(engine, "b")
     start(engine, 10)
@@ -421,7 +425,7 @@ def test_requests_of_a_failed_step_start_again_and_what_is_behind_it_is_dropped(
     assert (handle.token_ids, handle.prefills, handle.steps) == ([10, 11], 2, 0)
 
 
-def test_nothing_of_a_step_that_left_a_row_alone_is_published():
+def test_nothing_of_a_step_that_left_a_row_alone_is_published() -> None:
     engine = scheduler(ranks=1, requests_per_rank=2)
     a, b = add(engine, "a"), add(engine, "b")
     start(engine, 10, 20)
@@ -432,7 +436,7 @@ def test_nothing_of_a_step_that_left_a_row_alone_is_published():
     assert (a.token_ids, b.token_ids, a.preemptions, b.preemptions) == ([10], [20], 1, 1)
 
 
-def test_a_restart_seats_everybody_anew_in_order_of_arrival():
+def test_a_restart_seats_everybody_anew_in_order_of_arrival() -> None:
     engine = scheduler(ranks=1, requests_per_rank=2)
     a, b, c = add(engine, "a"), add(engine, "b"), add(engine, "c")
     start(engine, 10, 20)
@@ -448,7 +452,7 @@ def test_a_restart_seats_everybody_anew_in_order_of_arrival():
     assert (a.preemptions, b.preemptions, c.preemptions) == (2, 2, 0)
 
 
-def test_rows_of_a_decode_tile():
+def test_rows_of_a_decode_tile() -> None:
     assert [rows_per_rank(k) for k in range(8)] == [8, 8, 4, 4, 2, 2, 2, 2]
     assert all(rows_per_rank(k) * (k + 1) <= 16 for k in range(8))
     for k in (-1, 8):
@@ -456,12 +460,12 @@ def test_rows_of_a_decode_tile():
             rows_per_rank(k)
 
 
-def test_positions_that_a_step_writes():
+def test_positions_that_a_step_writes() -> None:
     """K = 3, T = 10: rows 11-14; with all of them right T is 14, and drafts 2 and 3 are made at 15 and 16."""
     assert [step_positions(k) for k in (0, 1, 2, 3)] == [1, 2, 4, 6]
 
 
-def test_state_slots_count_generations_and_refuse_a_second_release():
+def test_state_slots_count_generations_and_refuse_a_second_release() -> None:
     slots = StateSlots(2)
     assert [slots.allocate(), slots.allocate()] == [(0, 1), (1, 1)]
     assert slots.available == 0

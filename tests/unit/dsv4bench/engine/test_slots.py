@@ -3,6 +3,7 @@
 import statistics
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +18,11 @@ from dsv4bench.worker.task_args import values
 LAYOUT = CacheLayout.derive(preset("test-b"), 128)
 
 
-def slot(index):
+def slot(index: int) -> DecodeSlot:
     return DecodeSlot(index, np.zeros, LAYOUT, ranks=2, rows=2, step_tokens=2, pages=(40,) * 7)
 
 
-def active(rank, state_slot, generation, first_block):
+def active(rank: int, state_slot: int, generation: int, first_block: int) -> ActiveRequest:
     blocks = tuple(
         np.arange(first_block, first_block + min(2, group.table_width), dtype=np.int32)
         for group in LAYOUT.groups
@@ -29,7 +30,7 @@ def active(rank, state_slot, generation, first_block):
     return ActiveRequest(RequestHandle(Request("r", [1], 1), 0), rank, state_slot, generation, blocks, [1])
 
 
-def test_two_slots_share_no_memory():
+def test_two_slots_share_no_memory() -> None:
     arrays = [
         array
         for slot_ in (slot(0), slot(1))
@@ -39,7 +40,7 @@ def test_two_slots_share_no_memory():
         assert not any(np.shares_memory(array, other) for other in arrays[index + 1 :])
 
 
-def test_packing_fills_the_active_rows_of_each_rank():
+def test_packing_fills_the_active_rows_of_each_rank() -> None:
     packed = slot(0)
     first, second, third = active(0, 1, 5, 10), active(0, 0, 6, 20), active(1, 1, 7, 30)
     packed.pack(DecodeStep(0, ((first, second), (third,))))
@@ -58,7 +59,7 @@ def test_packing_fills_the_active_rows_of_each_rank():
     assert args.generations[0, 0] == 6
 
 
-def test_a_steady_step_writes_its_id_alone():
+def test_a_steady_step_writes_its_id_alone() -> None:
     packed = slot(0)
     first, second, third = active(0, 1, 5, 10), active(0, 0, 6, 20), active(1, 1, 7, 30)
     packed.pack(DecodeStep(0, ((first, second), (third,))))
@@ -79,11 +80,11 @@ def test_a_steady_step_writes_its_id_alone():
     assert packed.buffers.builds == 6
 
 
-def test_preparing_a_steady_step_costs_at_most_a_tenth_of_rebuilding():
+def test_preparing_a_steady_step_costs_at_most_a_tenth_of_rebuilding() -> None:
     ranks, rows = 8, 4
     wide = DecodeSlot(0, np.zeros, LAYOUT, ranks, rows, 2, [100] * len(LAYOUT.groups))
     requests = tuple(tuple(active(rank, row, 1, 2 * row) for row in range(rows)) for rank in range(ranks))
-    costs = {"steady": [], "rebuilt": []}
+    costs: dict[str, list[float]] = {"steady": [], "rebuilt": []}
     for step_id in range(0, 120, 2):
         for name, times in costs.items():
             if name == "rebuilt":
@@ -94,7 +95,7 @@ def test_preparing_a_steady_step_costs_at_most_a_tenth_of_rebuilding():
     assert statistics.median(costs["steady"]) <= statistics.median(costs["rebuilt"]) / 10
 
 
-def test_reading_copies_the_outputs():
+def test_reading_copies_the_outputs() -> None:
     packed = slot(1)
     packed.args.accepted_counts[0, 0] = 2
     output = packed.read()
@@ -102,7 +103,7 @@ def test_reading_copies_the_outputs():
     assert output.accepted_counts[0, 0] == 2
 
 
-def test_a_slot_is_taken_again_only_after_it_was_released():
+def test_a_slot_is_taken_again_only_after_it_was_released() -> None:
     pool = SlotPool([slot(0), slot(1)])
     steps = [DecodeStep(step_id, ()) for step_id in range(3)]
     assert pool.take(steps[0]).generation == 1
@@ -121,10 +122,10 @@ def test_a_slot_is_taken_again_only_after_it_was_released():
         pool.release(steps[0])
 
 
-def test_closing_wakes_whoever_waits():
+def test_closing_wakes_whoever_waits() -> None:
     pool = SlotPool([slot(0), slot(1)])
     pool.take(DecodeStep(0, ()))
-    taken = ["waiting"]
+    taken: list[Any] = ["waiting"]
     thread = threading.Thread(target=lambda: taken.append(pool.take(DecodeStep(2, ()))))
     thread.start()
     pool.close()

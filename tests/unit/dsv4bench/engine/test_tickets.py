@@ -1,6 +1,7 @@
 """A ticket waits once, frees its uploads once, and repeats its outcome."""
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,39 +15,39 @@ UPLOADS = [DeviceTensor(pointer, (4,), np.dtype("float32"), 0) for pointer in (1
 
 
 class FakeWorker:
-    def __init__(self, submit_error=None, free_error=None):
+    def __init__(self, submit_error: Exception | None = None, free_error: Exception | None = None) -> None:
         self.submit_error = submit_error
         self.free_error = free_error
-        self.freed = []
+        self.freed: list[Any] = []
         self.handle = DispatchHandle(5, "decode")
 
-    def submit(self, program, arguments, *, slot_id, generation):
+    def submit(self, program: str, arguments: list[Any], *, slot_id: int, generation: int) -> Any:
         if self.submit_error:
             raise self.submit_error
         return self.handle
 
-    def free_tensor(self, tensor):
+    def free_tensor(self, tensor: Any) -> None:
         self.freed.append(tensor.pointer)
         if self.free_error:
             raise self.free_error
 
 
 class SpanNames(NullRecorder):
-    def __init__(self):
-        self.names = []
+    def __init__(self) -> None:
+        self.names: list[Any] = []
 
-    def span(self, name, category, *, level="e2e", **args):
+    def span(self, name: str, category: str, *, level: Any = "e2e", **args: Any) -> Any:
         self.names.append((name, args))
         return super().span(name, category, level=level, **args)
 
 
-def submit(worker, recorder):
+def submit(worker: Any, recorder: Any) -> Any:
     return Ticket.submit(
         worker, "decode", [], recorder, {"step_id": 9}, slot_id=1, generation=1, uploads=UPLOADS
     )
 
 
-def test_success_frees_every_upload_once_and_waits_in_one_span():
+def test_success_frees_every_upload_once_and_waits_in_one_span() -> None:
     worker, recorder = FakeWorker(), SpanNames()
     ticket = submit(worker, recorder)
     assert worker.freed == []
@@ -60,7 +61,7 @@ def test_success_frees_every_upload_once_and_waits_in_one_span():
     ]
 
 
-def test_a_failed_dispatch_frees_the_uploads_and_the_first_error_wins():
+def test_a_failed_dispatch_frees_the_uploads_and_the_first_error_wins() -> None:
     worker = FakeWorker(free_error=RuntimeError("free failed"))
     ticket = submit(worker, SpanNames())
     failure = ValueError("rank 3 raised")
@@ -72,7 +73,7 @@ def test_a_failed_dispatch_frees_the_uploads_and_the_first_error_wins():
     assert worker.freed == [1, 2, 3]
 
 
-def test_a_failed_free_is_an_error_of_its_own_and_does_not_stop_the_others():
+def test_a_failed_free_is_an_error_of_its_own_and_does_not_stop_the_others() -> None:
     worker = FakeWorker(free_error=RuntimeError("free failed"))
     ticket = submit(worker, SpanNames())
     worker.handle.complete()
@@ -81,7 +82,7 @@ def test_a_failed_free_is_an_error_of_its_own_and_does_not_stop_the_others():
     assert worker.freed == [1, 2, 3]
 
 
-def test_a_failed_submit_frees_the_uploads_and_raises():
+def test_a_failed_submit_frees_the_uploads_and_raises() -> None:
     worker = FakeWorker(submit_error=KeyError("no such program"))
     with pytest.raises(KeyError, match="no such program"):
         submit(worker, SpanNames())
@@ -89,7 +90,9 @@ def test_a_failed_submit_frees_the_uploads_and_raises():
 
 
 @pytest.mark.parametrize("error", [None, ValueError("rank 3 raised")])
-def test_settling_lasts_until_the_wait_of_another_thread_is_over_and_repeats_no_error(error):
+def test_settling_lasts_until_the_wait_of_another_thread_is_over_and_repeats_no_error(
+    error: Exception | None,
+) -> None:
     worker = FakeWorker()
     ticket = submit(worker, SpanNames())
     worker.handle.complete(error)

@@ -13,9 +13,10 @@ from analyzers.gate.model import GatePolicy, MetricPolicy, Samples
 from dsv4bench.cli import app
 from dsv4bench.gate.calibrate import Calibration, calibrate
 from dsv4bench.gate.calibration_tables import advice, calibration_tables
+from tests.builders.places import BUILDERS
 
 POLICY = GatePolicy(metrics={"tpot": MetricPolicy()})
-FAKE = f"cmd:{sys.executable} -I -S {Path(__file__).parents[3] / 'builders' / 'fake_run.py'}"
+FAKE = f"cmd:{sys.executable} -I -S {BUILDERS / 'fake_run.py'}"
 
 
 def sides(*values: float) -> tuple[Samples, Samples]:

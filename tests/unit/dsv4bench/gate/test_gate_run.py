@@ -14,8 +14,9 @@ from typer.testing import CliRunner, Result
 from analyzers.gate.model import GateResult, Samples
 from dsv4bench.cli import app
 from dsv4bench.gate.interleave import abba, keys_of
+from tests.builders.places import BUILDERS
 
-FAKE = f"cmd:{sys.executable} -I -S {Path(__file__).parents[3] / 'builders' / 'fake_run.py'}"
+FAKE = f"cmd:{sys.executable} -I -S {BUILDERS / 'fake_run.py'}"
 
 
 def invoke(*arguments: object) -> Result:

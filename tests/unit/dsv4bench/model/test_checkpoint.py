@@ -1,5 +1,6 @@
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from dsv4bench.model.model import DeepSeekV4, load_weights
 CONFIG = preset("test-b")
 
 
-def test_released_names_and_shapes_of_flash():
-    """Spec 3: 433 BF16, 417 F32, 375 E4M3, 33792 I8 and 3 I64 tensors; the 34167 scales have no fp32 form."""
+def test_released_names_and_shapes_of_flash() -> None:
+    """docs/model.md, Checkpoint: the tensors of every dtype, as many as there are; the scales have no fp32 form."""
     shapes = dict(tensor_shapes(preset("flash")))
     want = {
         "embed.weight": (129280, 4096),
@@ -42,7 +43,7 @@ def test_released_names_and_shapes_of_flash():
     assert len(shapes) == 433 + 417 + 375 + 33792 + 3
 
 
-def test_the_file_is_made_once_and_read_back(tmp_path):
+def test_the_file_is_made_once_and_read_back(tmp_path: Path) -> None:
     path = ensure_checkpoint(CONFIG, 1, tmp_path / "deep" / "er")
     written = path.stat().st_mtime_ns
     assert ensure_checkpoint(CONFIG, 1, tmp_path / "deep" / "er") == path
@@ -54,19 +55,19 @@ def test_the_file_is_made_once_and_read_back(tmp_path):
         assert weights[name].dtype == (torch.int64 if name.endswith("tid2eid") else torch.float32)
 
 
-def test_nothing_is_left_at_a_neutral_value():
+def test_nothing_is_left_at_a_neutral_value() -> None:
     for name, array in generate(CONFIG, 0, "random").items():
         assert array.std() > 0 or array.size == 1, name
         assert not np.isin(array, (0, 1)).all(), name
 
 
-def test_each_token_has_distinct_experts():
+def test_each_token_has_distinct_experts() -> None:
     table = generate(CONFIG, 0, "random")["layers.0.ffn.gate.tid2eid"]
     assert all(len(set(row)) == CONFIG.num_experts_per_tok for row in table.tolist())
     assert set(table.flatten().tolist()) == set(range(16))
 
 
-def test_arguments_name_different_files(tmp_path):
+def test_arguments_name_different_files(tmp_path: Path) -> None:
     paths = {
         ensure_checkpoint(CONFIG, 1, tmp_path),
         ensure_checkpoint(CONFIG, 2, tmp_path),
@@ -76,14 +77,14 @@ def test_arguments_name_different_files(tmp_path):
     assert len(paths) == 4
 
 
-def test_tensors_do_not_depend_on_each_other():
+def test_tensors_do_not_depend_on_each_other() -> None:
     """A seed gives the same expert whatever the attention layout is."""
     name = "layers.4.ffn.experts.3.w1.weight"
     assert np.array_equal(generate(CONFIG, 5, "random")[name], generate(preset("test-a"), 5, "random")[name])
 
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "bit", "header"])
-def test_a_damaged_file_is_made_anew(tmp_path, damage):
+def test_a_damaged_file_is_made_anew(tmp_path: Path, damage: str) -> None:
     path = ensure_checkpoint(CONFIG, 1, tmp_path)
     good = path.read_bytes()
     (header,) = struct.unpack("<Q", good[:8])
@@ -101,7 +102,7 @@ def test_a_damaged_file_is_made_anew(tmp_path, damage):
     assert path.stat().st_size == len(good)
 
 
-def test_makers_at_the_same_time_agree_and_leave_nothing_behind(tmp_path):
+def test_makers_at_the_same_time_agree_and_leave_nothing_behind(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         paths = set(pool.map(lambda _: ensure_checkpoint(CONFIG, 9, tmp_path), range(4)))
     assert list(tmp_path.iterdir()) == list(paths)
@@ -109,7 +110,7 @@ def test_makers_at_the_same_time_agree_and_leave_nothing_behind(tmp_path):
         assert file.metadata()["seed"] == "9"
 
 
-def test_bigram_head_rows_are_the_embeddings_of_the_tokens_before():
+def test_bigram_head_rows_are_the_embeddings_of_the_tokens_before() -> None:
     tensors, following = generate(CONFIG, 4, "bigram"), next_tokens(CONFIG, 4)
     assert sorted(following.tolist()) == list(range(512))
     assert following[:2].tolist() == [0, 1]
@@ -119,11 +120,11 @@ def test_bigram_head_rows_are_the_embeddings_of_the_tokens_before():
     assert np.array_equal(tensors["mtp.0.e_proj.weight"], np.eye(64))
 
 
-def test_user_errors_are_explained(tmp_path):
+def test_user_errors_are_explained(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("x")
     with pytest.raises(UsageError, match="Unknown kind of weights 'zeros'; known kinds: random, bigram"):
-        ensure_checkpoint(CONFIG, 1, tmp_path, "zeros")
+        ensure_checkpoint(CONFIG, 1, tmp_path, "zeros")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="must not be negative, got -1"):
         ensure_checkpoint(CONFIG, -1, tmp_path)
     with pytest.raises(UsageError, match="Cannot write a checkpoint into"):
@@ -134,7 +135,7 @@ def test_user_errors_are_explained(tmp_path):
         load_weights(tmp_path / "nowhere.safetensors")
 
 
-def test_weights_that_do_not_fit_the_model_are_refused(tmp_path):
+def test_weights_that_do_not_fit_the_model_are_refused(tmp_path: Path) -> None:
     weights = load_weights(ensure_checkpoint(CONFIG, 1, tmp_path))
     with pytest.raises(
         UsageError, match=r"embed.weight is \[512, 64\], the configuration needs \[129280, 64\]"

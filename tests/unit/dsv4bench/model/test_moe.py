@@ -1,4 +1,4 @@
-"""Routing and experts against values worked out by hand from spec 2.5."""
+"""Routing and experts against values worked out by hand (docs/model.md, Experts)."""
 
 import math
 
@@ -15,7 +15,7 @@ ROW = torch.tensor([[math.log(math.expm1(v * v)) for v in (1.0, 2.0, 3.0, 4.0)]]
 """With the identity as the gate, softplus undoes log(expm1) and the root the square: scores 1, 2, 3, 4."""
 
 
-def test_bias_ranks_experts_but_does_not_weigh_them():
+def test_bias_ranks_experts_but_does_not_weigh_them() -> None:
     """Scores + bias (9, 2, 3, 4): experts 0 and 3 with unbiased scores 1 and 4, normalised, times 1.5."""
     weights = {"weight": torch.eye(4), "bias": torch.tensor([8.0, 0, 0, 0])}
     experts, shares = Router(weights, "", CONFIG)(ROW, torch.tensor([0]))
@@ -23,7 +23,7 @@ def test_bias_ranks_experts_but_does_not_weigh_them():
     assert torch.allclose(shares, torch.tensor([[0.3, 1.2]]))
 
 
-def test_hash_layers_take_experts_from_the_token():
+def test_hash_layers_take_experts_from_the_token() -> None:
     """Token 1 goes to experts 2 and 1 with scores 3 and 2."""
     weights = {"weight": torch.eye(4), "tid2eid": torch.tensor([[0, 1], [2, 1]])}
     experts, shares = Router(weights, "", CONFIG)(ROW, torch.tensor([1]))
@@ -31,7 +31,7 @@ def test_hash_layers_take_experts_from_the_token():
     assert torch.allclose(shares, torch.tensor([[0.9, 0.6]]))
 
 
-def test_experts_clamp_gate_above_and_up_on_both_sides():
+def test_experts_clamp_gate_above_and_up_on_both_sides() -> None:
     """Gate 20 -> 10, gate -20 stays; up -20 -> -10. silu(x) = x sigmoid(x)."""
     weights = {}
     for expert, gate in ((0, 1.0), (1, -1.0)):

@@ -189,7 +189,7 @@ def test_asyncio_tasks_are_lanes_of_their_own(recorder: SpanRecorder, tmp_path: 
         return id(asyncio.current_task())
 
     async def serve() -> list[int]:
-        return await asyncio.gather(handle(0), handle(1))
+        return list(await asyncio.gather(handle(0), handle(1)))
 
     tasks = asyncio.run(serve())
     recorder.close()

@@ -1,5 +1,7 @@
 """Encoded arguments are kept exactly as long as they stay valid."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,13 +13,13 @@ from dsv4bench.worker.protocol import DeviceTensor, StackedDeviceTensor
 
 
 @pytest.fixture
-def parts():
+def parts() -> tuple[Any, list[Any], ArgumentEncoder]:
     host = HostArena(SharedRegion.create("host", 4096))
     devices = [Device(rank, 4096) for rank in range(2)]
     return host, devices, ArgumentEncoder(host, devices)
 
 
-def stacked(devices, nbytes=64):
+def stacked(devices: Any, nbytes: int = 64) -> StackedDeviceTensor:
     return StackedDeviceTensor(
         tuple(
             DeviceTensor(device.memory.malloc(nbytes), (nbytes // 4,), np.dtype("float32"), rank)
@@ -26,7 +28,9 @@ def stacked(devices, nbytes=64):
     )
 
 
-def test_each_rank_gets_its_own_shard_and_the_same_host_tensor(parts):
+def test_each_rank_gets_its_own_shard_and_the_same_host_tensor(
+    parts: tuple[Any, list[Any], ArgumentEncoder],
+) -> None:
     host, devices, encoder = parts
     devices[1].memory.malloc(128)
     tensor, array = stacked(devices), host.allocate((2, 3), "int32")
@@ -42,7 +46,7 @@ def test_each_rank_gets_its_own_shard_and_the_same_host_tensor(parts):
         assert decoded == expected, rank
 
 
-def test_the_same_objects_are_encoded_once(parts):
+def test_the_same_objects_are_encoded_once(parts: tuple[Any, list[Any], ArgumentEncoder]) -> None:
     host, devices, encoder = parts
     arguments = [host.allocate((4,), "int32"), stacked(devices), 3]
     first = encoder.encode(arguments)
@@ -52,7 +56,9 @@ def test_the_same_objects_are_encoded_once(parts):
     assert decode(encoder.encode([*arguments[:2], 3.0])[0])[2] == messages.ScalarArgument(3.0)
 
 
-def test_a_freed_tensor_is_refused_though_its_encoding_was_kept(parts):
+def test_a_freed_tensor_is_refused_though_its_encoding_was_kept(
+    parts: tuple[Any, list[Any], ArgumentEncoder],
+) -> None:
     host, devices, encoder = parts
     tensor = stacked(devices)
     other = devices[0].memory.malloc(64)

@@ -6,7 +6,7 @@ from dsv4bench.worker.arena import HostArena, SharedRegion
 from dsv4bench.worker.memory import DeviceMemory
 
 
-def test_extents_are_reused_but_addresses_are_not():
+def test_extents_are_reused_but_addresses_are_not() -> None:
     memory = DeviceMemory(rank=0, size=256)
     first = memory.malloc(100)  # 128 bytes with alignment
     second = memory.malloc(64)
@@ -18,7 +18,7 @@ def test_extents_are_reused_but_addresses_are_not():
     assert third not in (first, second)
 
 
-def test_neighbouring_free_extents_grow_together():
+def test_neighbouring_free_extents_grow_together() -> None:
     memory = DeviceMemory(rank=0, size=192)
     pointers = [memory.malloc(64) for _ in range(3)]
     with pytest.raises(MemoryError, match=r"no free extent of 64 bytes \(largest 0 of 192\)"):
@@ -28,7 +28,7 @@ def test_neighbouring_free_extents_grow_together():
     assert memory.resolve("copy_to", memory.malloc(192), 192) == 0
 
 
-def test_the_message_tells_a_stale_from_an_interior_from_a_foreign_pointer():
+def test_the_message_tells_a_stale_from_an_interior_from_a_foreign_pointer() -> None:
     memory, other = DeviceMemory(0, 1024), DeviceMemory(1, 1024)
     live, freed, foreign = memory.malloc(64), memory.malloc(64), other.malloc(64)
     memory.free(freed)
@@ -40,7 +40,7 @@ def test_the_message_tells_a_stale_from_an_interior_from_a_foreign_pointer():
             memory.free(pointer)
 
 
-def test_the_host_arena_refuses_what_does_not_fit_and_what_is_not_its_own():
+def test_the_host_arena_refuses_what_does_not_fit_and_what_is_not_its_own() -> None:
     arena = HostArena(SharedRegion.create("test", 4096))
     array = arena.allocate((8, 4), "int32")
     assert array.shape == (8, 4)

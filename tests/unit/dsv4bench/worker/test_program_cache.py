@@ -1,10 +1,13 @@
 """Programs come from the cache exactly as long as nothing they depend on has changed."""
 
+from pathlib import Path
+from typing import Any
+
 import msgspec
 import pytest
 
 from dsv4bench.errors import UsageError
-from dsv4bench.model.config import preset
+from dsv4bench.model.config import ModelConfig, preset
 from dsv4bench.worker import messages, program_cache
 from dsv4bench.worker.arguments import check_signature
 from dsv4bench.worker.program_cache import ProgramCache
@@ -22,12 +25,12 @@ SIZES = ProgramSizes(
 NAMES = ["deepseek_v4_prefill", "deepseek_v4_decode_mtp_fused", "deepseek_v4_mtp_prefill"]
 
 
-def start(directory, config=CONFIG, sizes=SIZES):
+def start(directory: Path, config: ModelConfig = CONFIG, sizes: Any = SIZES) -> tuple[ProgramCache, Any]:
     cache = ProgramCache(directory)
     return cache, cache.programs(config, sizes)
 
 
-def test_a_warm_start_hits_for_all_three_programs(tmp_path):
+def test_a_warm_start_hits_for_all_three_programs(tmp_path: Path) -> None:
     cold, compiled = start(tmp_path)
     warm, loaded = start(tmp_path)
     assert (cold.hits, cold.misses) == (0, 3)
@@ -48,7 +51,9 @@ def test_a_warm_start_hits_for_all_three_programs(tmp_path):
         (CONFIG, msgspec.structs.replace(SIZES, pages=(4, *SIZES.pages[1:]))),
     ],
 )
-def test_another_config_or_size_is_a_miss_with_another_hash(tmp_path, config, sizes):
+def test_another_config_or_size_is_a_miss_with_another_hash(
+    tmp_path: Path, config: ModelConfig, sizes: Any
+) -> None:
     _, compiled = start(tmp_path)
     cache, others = start(tmp_path, config, sizes)
     assert (cache.hits, cache.misses) == (0, 3)
@@ -56,7 +61,9 @@ def test_another_config_or_size_is_a_miss_with_another_hash(tmp_path, config, si
 
 
 @pytest.mark.parametrize("what", ["source_hash", "library_versions"])
-def test_changed_source_or_libraries_are_a_miss(tmp_path, monkeypatch, what):
+def test_changed_source_or_libraries_are_a_miss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     start(tmp_path)
     changed = {"source_hash": lambda: "other", "library_versions": lambda: {"torch": "0"}}[what]
     monkeypatch.setattr(program_cache, what, changed)
@@ -64,14 +71,14 @@ def test_changed_source_or_libraries_are_a_miss(tmp_path, monkeypatch, what):
     assert (cache.hits, cache.misses) == (0, 3)
 
 
-def test_the_source_hash_covers_the_programs(monkeypatch):
+def test_the_source_hash_covers_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     before = program_cache.source_hash()
     monkeypatch.setattr(program_cache, "_SOURCES", (*program_cache._SOURCES, "errors.py"))
     assert program_cache.source_hash() != before
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x80", b"not an image"])
-def test_a_damaged_image_is_compiled_again(tmp_path, damage):
+def test_a_damaged_image_is_compiled_again(tmp_path: Path, damage: bytes) -> None:
     _, compiled = start(tmp_path)
     victim = next(path for path in tmp_path.iterdir() if path.name.startswith("deepseek_v4_prefill"))
     victim.write_bytes(damage)
@@ -82,7 +89,7 @@ def test_a_damaged_image_is_compiled_again(tmp_path, damage):
     assert again.hits == 3
 
 
-def test_an_image_under_a_foreign_name_is_not_used(tmp_path):
+def test_an_image_under_a_foreign_name_is_not_used(tmp_path: Path) -> None:
     start(tmp_path)
     paths = sorted(tmp_path.iterdir())
     content = [path.read_bytes() for path in paths]
@@ -93,26 +100,27 @@ def test_an_image_under_a_foreign_name_is_not_used(tmp_path):
     assert [spec.name for spec in loaded] == NAMES
 
 
-def test_without_speculation_there_are_two_programs(tmp_path):
+def test_without_speculation_there_are_two_programs(tmp_path: Path) -> None:
     cache, programs = start(tmp_path, sizes=msgspec.structs.replace(SIZES, speculative_tokens=0))
     assert [spec.name for spec in programs] == ["deepseek_v4_prefill", "deepseek_v4_decode"]
     assert cache.misses == 2
 
 
-def test_a_directory_that_cannot_be_written_is_a_usage_error():
+def test_a_directory_that_cannot_be_written_is_a_usage_error() -> None:
     from pathlib import Path
 
     with pytest.raises(UsageError, match="cannot write the program cache /proc/nowhere"):
         start(Path("/proc/nowhere"))
 
 
-def test_arguments_that_a_program_was_not_compiled_for_are_refused():
+def test_arguments_that_a_program_was_not_compiled_for_are_refused() -> None:
     program = messages.ProgramSpec(
         "p",
         "p",
         "0",
         [messages.ArgumentSignature("rows", "int32", (2,)), messages.ArgumentSignature("n", "scalar", ())],
     )
+    right: list[messages.HostArgument | messages.DeviceArgument | messages.ScalarArgument]
     right = [messages.HostArgument(0, "int32", (2,)), messages.ScalarArgument(3)]
     check_signature(program, right)
     with pytest.raises(TypeError, match="p takes 2 arguments, got 1"):

@@ -1,11 +1,14 @@
 """A row that is out of range is refused by packers and programs alike, by name, with nothing written."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from dsv4bench.cache.layout import CacheLayout
 from dsv4bench.engine.packing import RequestChecks, allocate_arrays, pack_decode
@@ -37,7 +40,7 @@ ROWS = 2
 PAGES = tuple(blocks * ROWS for blocks in LAYOUT.blocks_for(300))
 
 
-def request(row, prompt=(5, 6, 7), **changes):
+def request(row: int, prompt: Sequence[int] = (5, 6, 7), **changes: Any) -> ActiveRequest:
     blocks = tuple(np.arange(count, dtype=np.int32) + row * count for count in LAYOUT.blocks_for(300))
     handle = RequestHandle(Request(f"r{row}", prompt, 4, sampling=Sampling(0.5, 3, 0.9, 11)), 0)
     active = ActiveRequest(handle, 0, row, 1, blocks, prompt)
@@ -46,7 +49,7 @@ def request(row, prompt=(5, 6, 7), **changes):
     return active
 
 
-def with_page(row, group, place, page):
+def with_page(row: int, group: int, place: int, page: int) -> tuple[np.ndarray, ...]:
     blocks = [ids.copy() for ids in request(row).blocks]
     blocks[group][place] = page
     return tuple(blocks)
@@ -73,18 +76,18 @@ HOST_FAULTS = [
 ]
 
 
-def snapshot(*records):
+def snapshot(*records: Any) -> Any:
     return copy.deepcopy([values(record) for record in records])
 
 
-def assert_unchanged(before, *records):
+def assert_unchanged(before: Any, *records: Any) -> None:
     for arrays, record in zip(before, records, strict=True):
         for old, new in zip(arrays, values(record), strict=True):
             assert np.array_equal(old, new)
 
 
 @pytest.mark.parametrize(("changes", "message"), HOST_FAULTS)
-def test_packers_write_nothing_for_a_wrong_row(changes, message):
+def test_packers_write_nothing_for_a_wrong_row(changes: dict[str, Any], message: str) -> None:
     rows = (request(0), request(1, **changes))
     slot = DecodeSlot(0, np.zeros, LAYOUT, 2, ROWS, step_tokens=1)
     buffers = PrefillBuffers(np.zeros, LAYOUT, 2, ROWS, prefill_tokens=8)
@@ -98,7 +101,7 @@ def test_packers_write_nothing_for_a_wrong_row(changes, message):
     assert_unchanged(before, *records)
 
 
-def test_packers_refuse_more_rows_than_there_are():
+def test_packers_refuse_more_rows_than_there_are() -> None:
     slot = DecodeSlot(0, np.zeros, LAYOUT, 1, ROWS, step_tokens=1)
     with pytest.raises(ValueError, match=r"^rank 0: the number of rows is 3, must be in 0\.\.2$"):
         slot.pack(DecodeStep(0, ((request(0), request(1), request(0)),)))
@@ -112,7 +115,7 @@ def test_packers_refuse_more_rows_than_there_are():
         buffers.pack(PrefillStep(0, ((PrefillChunk(request(0), 2, 2),),)))
 
 
-def test_packers_check_the_pages_that_a_row_gains():
+def test_packers_check_the_pages_that_a_row_gains() -> None:
     slot = DecodeSlot(0, np.zeros, LAYOUT, 1, ROWS, step_tokens=1)
     grown = request(0)
     slot.pack(DecodeStep(0, ((grown,),)))
@@ -137,14 +140,16 @@ def test_packers_check_the_pages_that_a_row_gains():
         ),
     ],
 )
-def test_packers_refuse_arrays_that_a_program_could_not_read(field, array, message):
+def test_packers_refuse_arrays_that_a_program_could_not_read(
+    field: str, array: np.ndarray, message: str
+) -> None:
     specs = decode_specs(1, ROWS, 1)
     out = replace(allocate_arrays(specs, np.zeros), **{field: array})
     with pytest.raises(ValueError, match=message):
         pack_decode(DecodeStep(0, ((),)), out, specs, RequestChecks(LAYOUT, 1, ROWS))
 
 
-def test_packers_fill_the_active_prefix_or_everything():
+def test_packers_fill_the_active_prefix_or_everything() -> None:
     specs, checks = decode_specs(1, ROWS, 1), RequestChecks(LAYOUT, 1, ROWS)
     out = allocate_arrays(specs, lambda shape, dtype: np.full(shape, 9, dtype))
     step = DecodeStep(4, ((request(1),),))
@@ -161,17 +166,17 @@ def test_packers_fill_the_active_prefix_or_everything():
     prefill, mtp = prefill_specs(1, ROWS, 4), mtp_prefill_specs(1, ROWS)
     out = allocate_arrays(prefill, lambda shape, dtype: np.full(shape, 9, dtype))
     mtp_out = allocate_arrays(mtp, lambda shape, dtype: np.full(shape, 9, dtype))
-    step = PrefillStep(0, ((PrefillChunk(request(1), 0, 3),),))
-    pack_prefill(step, out, prefill, checks)
-    pack_mtp_prefill(step, mtp_out, mtp)
+    prompts = PrefillStep(0, ((PrefillChunk(request(1), 0, 3),),))
+    pack_prefill(prompts, out, prefill, checks)
+    pack_mtp_prefill(prompts, mtp_out, mtp)
     assert out.token_ids.tolist() == [[5, 6, 7, 9]]
     assert out.positions.tolist() == [[0, 1, 2, 9]]
     assert out.lengths.tolist() == [[3, 9]]
     assert out.sampling[0, 0].tolist() == [0.5, 3, 0.9, 11]
     assert mtp_out.next_token_ids[0, :4].tolist() == [6, 7, -1, 9]
     assert mtp_out.last_rows.tolist() == [[2, -1]]
-    pack_prefill(step, out, prefill, checks, fill_all=True)
-    pack_mtp_prefill(step, mtp_out, mtp, fill_all=True)
+    pack_prefill(prompts, out, prefill, checks, fill_all=True)
+    pack_mtp_prefill(prompts, mtp_out, mtp, fill_all=True)
     assert out.token_ids.tolist() == [[5, 6, 7, 0]]
     assert out.lengths.tolist() == [[3, 0]]
     assert out.sampling[0, 1].tolist() == [0, 0, 0, 0]
@@ -181,7 +186,7 @@ def test_packers_fill_the_active_prefix_or_everything():
 class Rank:
     """One rank's programs in this process, after the prefill of two requests."""
 
-    def __init__(self, weights, speculative_tokens=2):
+    def __init__(self, weights: dict[str, Tensor], speculative_tokens: int = 2) -> None:
         self.programs = DeepSeekPrograms(RankContext(0, 1, LocalExchange()), CONFIG, weights)
         streams = (CONFIG.hc_mult, CONFIG.hidden_size)
         self.state = DeviceState(
@@ -202,7 +207,7 @@ class Rank:
         self.run("prefill")
         self.run("mtp_prefill")
 
-    def records(self, program):
+    def records(self, program: str) -> Any:
         args, tables = {
             "prefill": (self.prefill.args, self.prefill.buffers.tables),
             "mtp_prefill": (self.prefill.mtp_args, self.prefill.buffers.tables),
@@ -211,7 +216,7 @@ class Rank:
         return args, tables, self.state, self.pools
 
     @torch.inference_mode()
-    def run(self, program):
+    def run(self, program: str) -> None:
         records = self.records(program)
         tensors = [torch.as_tensor(array) for record in records for array in values(record)]
         scalars = [] if program == "decode" else [1]
@@ -219,13 +224,13 @@ class Rank:
 
 
 @pytest.fixture(scope="module")
-def weights(tmp_path_factory):
+def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
     torch.set_num_threads(1)
     return load_weights(ensure_checkpoint(CONFIG, 3, tmp_path_factory.mktemp("checkpoints")))
 
 
 @pytest.fixture(scope="module")
-def rank(weights):
+def rank(weights: dict[str, Tensor]) -> Rank:
     return Rank(weights)
 
 
@@ -259,7 +264,9 @@ PROGRAM_FAULTS = [
 
 
 @pytest.mark.parametrize(("program", "field", "place", "value", "message"), PROGRAM_FAULTS)
-def test_programs_write_nothing_for_a_wrong_row(rank, program, field, place, value, message):
+def test_programs_write_nothing_for_a_wrong_row(
+    rank: Rank, program: str, field: str, place: Any, value: Any, message: str
+) -> None:
     args, tables, *_ = rank.records(program)
     array = getattr(args, field) if hasattr(args, field) else getattr(tables, field)
     kept = array[place].item()
@@ -273,7 +280,7 @@ def test_programs_write_nothing_for_a_wrong_row(rank, program, field, place, val
         array[place] = kept
 
 
-def test_a_row_of_another_generation_is_left_alone(weights):
+def test_a_row_of_another_generation_is_left_alone(weights: dict[str, Tensor]) -> None:
     rank = Rank(weights)
     rank.slot.args.generations[0, 1] = 2
     rank.slot.args.accepted_counts.fill(9)

@@ -13,13 +13,13 @@ from dsv4bench.worker.program_specs import decode_program
 LAYOUT = CacheLayout.derive(preset("test-b"), 128)
 
 
-def packed(step_id):
+def packed(step_id: int) -> DecodeSlot:
     slot = DecodeSlot(step_id % 2, np.zeros, LAYOUT, ranks=3, rows=2, step_tokens=2)
     slot.pack(DecodeStep(step_id, ((), (), ())))
     return slot
 
 
-def test_the_echo_of_every_rank_is_compared_with_the_step():
+def test_the_echo_of_every_rank_is_compared_with_the_step() -> None:
     slot = packed(7)
     assert slot.args.step_id.tolist() == [7]
     slot.args.echoed_step_ids[:] = 7
@@ -32,14 +32,14 @@ def test_the_echo_of_every_rank_is_compared_with_the_step():
         slot.read()
 
 
-def test_a_rank_that_never_wrote_does_not_pass_for_one_that_ran_step_0():
+def test_a_rank_that_never_wrote_does_not_pass_for_one_that_ran_step_0() -> None:
     slot = packed(0)
     slot.args.echoed_step_ids[:2] = 0
     with pytest.raises(EngineError, match=r"^slot 0: step 0 was expected, but rank 2 echoed step -1$"):
         slot.read()
 
 
-def test_decode_programs_keep_their_upstream_names():
+def test_decode_programs_keep_their_upstream_names() -> None:
     assert [decode_program(k) for k in (0, 1, 2, 7)] == [
         "deepseek_v4_decode",
         "deepseek_v4_decode_mtp_fused",
