@@ -8,9 +8,8 @@ from analyzers.compare.model import Change, MetricChange
 from analyzers.statistics.rank_tests import (
     common_language_effect,
     hodges_lehmann_ratio,
-    mann_whitney,
     ratio_interval,
-    smallest_p_value,
+    two_sided_p,
 )
 from analyzers.statistics.summary import percentile
 from analyzers.text.figures import percent
@@ -57,16 +56,6 @@ def time_change(a: Sequence[float], b: Sequence[float]) -> Change:
 def is_tested(a: Sequence[float], b: Sequence[float]) -> bool:
     """Whether there is a sample of runs on both sides: one run a side is no sample, whatever it holds."""
     return len(a) > 1 and len(b) > 1
-
-
-def two_sided_p(a: Sequence[float], b: Sequence[float]) -> float:
-    """Mann-Whitney, two-sided: twice the smaller of the one-sided p-values, at most 1."""
-    return min(1.0, 2 * min(mann_whitney(b, a).p_value, mann_whitney(a, b).p_value))
-
-
-def smallest_two_sided_p(a_runs: int, b_runs: int) -> float:
-    """The smallest p-value that `two_sided_p` can give for so many runs."""
-    return min(1.0, 2 * smallest_p_value(b_runs, a_runs))
 
 
 def in_percent(ratio: float) -> str:

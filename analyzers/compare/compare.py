@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from analyzers.compare.changes import SIGNIFICANT, metric_change, smallest_two_sided_p
+from analyzers.compare.changes import SIGNIFICANT, metric_change
 from analyzers.compare.model import SCHEMA_VERSION, Comparison, Distribution, MetricChange
 from analyzers.compare.phases import compare_step_time
 from analyzers.compare.ranks import compare_ranks
@@ -15,6 +15,7 @@ from analyzers.errors import NoDataError, NotComparableError
 from analyzers.gate.metrics import REGISTRY, metric, run_values
 from analyzers.gate.model import Difference
 from analyzers.report.model import Report
+from analyzers.statistics.rank_tests import smallest_two_sided_p
 from analyzers.statistics.summary import Summary
 from analyzers.table.callables import is_prefill
 

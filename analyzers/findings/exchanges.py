@@ -16,8 +16,8 @@ import numpy as np
 
 from analyzers.measurement import Measured
 from analyzers.report.model import Finding
+from analyzers.statistics.counts import uniform_test
 from analyzers.statistics.robust import lowest_outlier
-from analyzers.statistics.summary import uniform_test
 from analyzers.steps.endpoints import span_reference
 from analyzers.table.spans import ABSENT, Kind, SpanTable, as_id
 from analyzers.text.words import milliseconds

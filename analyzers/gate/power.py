@@ -10,7 +10,8 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from analyzers.statistics.rank_tests import Floats, least_significant_u, outliers, smallest_p_value
+from analyzers.statistics.rank_tests import Floats, least_significant_u, smallest_p_value
+from analyzers.statistics.robust import outliers
 
 POWER = 0.9
 """Probability with which the minimum detectable regression is caught."""

@@ -33,10 +33,10 @@ from analyzers.statistics.rank_tests import (
     holm,
     mann_whitney,
     median_interval,
-    outliers,
     ratio_interval,
     smallest_p_value,
 )
+from analyzers.statistics.robust import outliers
 
 WORST_FIRST: tuple[Verdict, ...] = ("FAIL", "NOT-COMPARABLE", "NO-DATA", "UNDECIDED", "PASS")
 

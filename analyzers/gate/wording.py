@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from analyzers.gate.model import MetricResult
+from analyzers.text.figures import brief_percent
+from analyzers.text.words import counted
 
-
-def percent(share: float, *, signed: bool = False) -> str:
-    """A share as a percentage, with two decimals at most: `2 %`, `+6.18 %`, `12.3 %`."""
-    value = 100 * share
-    digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-    text = f"{round(value, digits) + 0.0:.{digits}f}"
-    if digits:
-        text = text.rstrip("0").rstrip(".")
-    return f"{'+' if signed and float(text) > 0 else ''}{text} %"
+percent = brief_percent
+count = counted
 
 
 def amount(value: float, unit: str) -> str:
@@ -34,11 +29,6 @@ def change(result: MetricResult) -> str:
     word = "worse" if (result.ratio < 1) == result.higher_is_better else "better"
     how = "unchanged" if moved == percent(0.0) else f"{moved} {word}"
     return f"{result.name} is {how} ({result.base_median:.4g} -> {amount(result.head_median, result.unit)})"
-
-
-def count(number: int, what: str) -> str:
-    """`1 run`, `3 runs`."""
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def label(result: MetricResult) -> str:

@@ -10,6 +10,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from analyzers.statistics.robust import NORMAL_QUARTILE
+
 Floats = npt.NDArray[np.float64]
 
 MINIMUM_RUNS = 3
@@ -20,9 +22,6 @@ _CAP = 3.0
 
 _PENALTY = (3.6, 0.5)
 """A step must improve the fit by a + b log n sigma: in 95 % of series of noise alone none does (docs/history.md)."""
-
-_NORMAL_QUARTILE = 0.6744897501960817
-"""Median of |x| for a standard normal x."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def noise(series: Floats) -> float:
     differences = np.abs(np.diff(series))
     median = float(np.median(differences))
     if median > 0:
-        return median / (_NORMAL_QUARTILE * math.sqrt(2))
+        return median / (NORMAL_QUARTILE * math.sqrt(2))
     return float(differences.mean()) * math.sqrt(math.pi) / 2
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from analyzers.ranks.rounds import PHASES, MatchedBy, RankRun, RoundMatching
 from analyzers.ranks.rounds import Round as RankRound
 from analyzers.ranks.runner_times import Edge, RunnerTimes
-from analyzers.statistics.summary import Summary, UnevenTest, summarize, uniform_test
+from analyzers.statistics.counts import UnevenTest, uniform_test
+from analyzers.statistics.summary import Summary, summarize
 from analyzers.table.callables import is_prefill
 from analyzers.table.intervals import Interval
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers.ranks.runner_times import Edge, Floats, RunnerTimes
+from analyzers.statistics.robust import MAD_TO_SIGMA
 
 STANDS_OUT = 3
 """A rank stands out when it is late by so many standard deviations of the others (their modified z)."""
@@ -17,8 +18,6 @@ statistic r10 of Dixon's test, at a value that three and more ranks of one distr
 
 TWO_RANKS_RATIO = 4
 """Of two ranks: how far apart they end beside how much that varies; two independent ends give 1.7."""
-
-_MAD_TO_SIGMA = 1.4826
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Spread:
         others = np.delete(self.after_ns, column, axis=1)
         if not others.size:
             return 0.0
-        return _MAD_TO_SIGMA * float(np.median(np.abs(others - np.median(others, axis=0))))
+        return MAD_TO_SIGMA * float(np.median(np.abs(others - np.median(others, axis=0))))
 
     def share_standing_out(self, least_ns: float) -> float:
         """Share of the rounds in which one rank, whichever, comes `least_ns` after the median and apart from the rest."""

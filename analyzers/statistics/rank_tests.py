@@ -52,6 +52,11 @@ def mann_whitney(head: Sequence[float], base: Sequence[float]) -> RankTest:
     return RankTest(u, _normal_tail(u, n, m, values), "normal approximation")
 
 
+def two_sided_p(one: Sequence[float], other: Sequence[float]) -> float:
+    """Mann-Whitney, two-sided: twice the smaller of the one-sided p-values, at most 1."""
+    return min(1.0, 2 * min(mann_whitney(one, other).p_value, mann_whitney(other, one).p_value))
+
+
 def hodges_lehmann_ratio(head: Sequence[float], base: Sequence[float]) -> float:
     """The head as a multiple of the base: the median of all ratios head / base, taken on the logarithmic scale.
 
@@ -102,6 +107,11 @@ def smallest_p_value(head_runs: int, base_runs: int) -> float:
     return 1 / math.comb(head_runs + base_runs, head_runs)
 
 
+def smallest_two_sided_p(a_runs: int, b_runs: int) -> float:
+    """The smallest p-value that `two_sided_p` can give for so many runs."""
+    return min(1.0, 2 * smallest_p_value(a_runs, b_runs))
+
+
 def least_significant_u(head_runs: int, base_runs: int, p_value: float) -> int | None:
     """The smallest U with a p-value below `p_value`, without ties; None where none has."""
     # U is symmetric: P(U >= n m - u) = P(U <= u).
@@ -126,24 +136,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def common_language_effect(head: Sequence[float], base: Sequence[float]) -> float:
     """The share of pairs in which the head is larger, ties as a half: 0.5 is no effect, 1 is every pair."""
     return mann_whitney(head, base).u / (len(head) * len(base))
-
-
-OUTLIER_Z = 3.5
-"""Modified z-score from which a value is an outlier (Iglewicz and Hoaglin, 1993)."""
-
-
-def outliers(values: Sequence[float]) -> list[int] | None:
-    """Positions of values far from the median, by the median absolute deviation; None where that is 0.
-
-    A spread of 0 would make every other value an outlier, so it disables the rule.
-    """
-    sample = np.asarray(values, dtype=np.float64)
-    distance = np.abs(sample - np.median(sample))
-    spread = float(np.median(distance))
-    if spread == 0:
-        return None
-    # Dividing by a tiny spread would overflow.
-    return [int(index) for index in np.flatnonzero(0.6745 * distance > OUTLIER_Z * spread)]
 
 
 def _sample(head: Sequence[float], base: Sequence[float]) -> Floats:

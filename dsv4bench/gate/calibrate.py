@@ -16,15 +16,14 @@ from analyzers.gate.metrics import metric
 from analyzers.gate.model import GatePolicy, MetricPolicy, Samples
 from analyzers.gate.power import POWER
 from analyzers.gate.verdict import judge, wants_second_stage
-from analyzers.statistics.rank_tests import hodges_lehmann_ratio, mann_whitney
+from analyzers.statistics.rank_tests import hodges_lehmann_ratio, two_sided_p
+from analyzers.statistics.robust import scaled_mad
 
 Floats = npt.NDArray[np.float64]
 
 SCHEMA_VERSION = 1
 STAGE_RUNS = (5, 10, 20)
 """Runs a side and stage that are tried."""
-MAD_TO_DEVIATION = 1.4826
-"""Makes a median absolute deviation a standard deviation, where the noise is normal."""
 _SEED = 20260101
 _POWER_TRIALS = 100
 _LARGEST_CHANGE = 1.0
@@ -126,13 +125,13 @@ def _noise(name: str, series: Floats) -> Noise:
     if half:
         first, second = series[:half].tolist(), series[half:].tolist()
         drift = hodges_lehmann_ratio(second, first) - 1
-        drift_p = min(1.0, 2 * min(mann_whitney(second, first).p_value, mann_whitney(first, second).p_value))
+        drift_p = two_sided_p(second, first)
     return Noise(
         name,
         metric(name).unit,
         len(series),
         median,
-        MAD_TO_DEVIATION * float(np.median(np.abs(series - median))) / median,
+        scaled_mad(series) / median,
         float(np.ptp(series)) / median,
         drift,
         drift_p,
@@ -179,8 +178,7 @@ def _draw(values: Mapping[str, Floats], runs: int, trial: int) -> dict[str, tupl
     picks = random.integers(length, size=(2, runs))
     for name, series in values.items():
         logarithms = np.log(series)
-        spread = float(np.median(np.abs(logarithms - np.median(logarithms))))
-        jitter = random.normal(0, _TIE_BREAK * MAD_TO_DEVIATION * spread, size=(2, runs))
+        jitter = random.normal(0, _TIE_BREAK * scaled_mad(logarithms), size=(2, runs))
         base, head = np.exp(logarithms[picks] + jitter)
         drawn[name] = (base, head)
     return drawn

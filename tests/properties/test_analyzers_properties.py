@@ -26,7 +26,7 @@ from analyzers.report.json import render_json
 from analyzers.report.markdown import render_markdown
 from analyzers.report.tables import report_tables
 from analyzers.report.terminal import render_terminal
-from analyzers.statistics.summary import uniform_test
+from analyzers.statistics.counts import uniform_test
 from analyzers.steps.lifecycle import Lifecycle, check_lifecycles
 from tests.builders.places import CASES, TRACES
 

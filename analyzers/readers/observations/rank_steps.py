@@ -15,7 +15,7 @@ from analyzers.readers.observations.records import (
     number,
     read_records,
 )
-from analyzers.statistics.summary import uniform_test
+from analyzers.statistics.counts import uniform_test
 from analyzers.text.words import counted
 
 KIND = "rank steps"

@@ -6,7 +6,6 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
-from statistics import NormalDist, median
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from analyzers.statistics.rank_tests import (
     least_significant_u,
     mann_whitney,
     median_interval,
-    outliers,
     ratio_interval,
     smallest_p_value,
 )
@@ -181,14 +179,3 @@ def test_the_least_significant_u(n: int, m: int, level: float) -> None:
     total = sum(counts)
     expected = next((u for u in range(n * m + 1) if sum(counts[u:]) / total < level), None)
     assert least_significant_u(n, m, level) == expected
-
-
-def test_outliers_by_the_modified_z_score() -> None:
-    values = [9.9, 10.0, 10.1, 10.0, 9.8, 10.2, 14.0]
-    centre = median(values)
-    spread = median(abs(value - centre) for value in values)
-    z = NormalDist().inv_cdf(0.75) * (14.0 - centre) / spread
-    assert z > 3.5
-    assert outliers(values) == [6]
-    assert outliers([10.0, 10.0, 10.0, 50.0]) is None
-    assert outliers([0.0, 0.0, 1e-300, 1e-300, 1e300]) == [4]

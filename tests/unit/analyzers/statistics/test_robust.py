@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist, median
 
 import pytest
 
 from analyzers.findings.trend import Trial, acceptance_trials, falling_trend
 from analyzers.readers.requests import RequestTiming
-from analyzers.statistics.robust import lowest_outlier, modified_z
+from analyzers.statistics.robust import lowest_outlier, modified_z, outliers, scaled_mad
 
 
 def test_modified_z_is_the_distance_from_the_median_in_scaled_mads() -> None:
@@ -85,3 +86,20 @@ def test_requests_whose_steps_offered_unequally_many_drafts_are_left_out() -> No
     too_many = RequestTiming("b", "measured", chunks=((0, 1), (10, 3), (20, 1)), steps=2, proposed=2)
     failed = RequestTiming("c", "measured", chunks=chunks, steps=3, proposed=3, accepted=1, error="gone")
     assert acceptance_trials([uneven, too_many, failed]) == []
+
+
+def test_outliers_by_the_modified_z_score() -> None:
+    values = [9.9, 10.0, 10.1, 10.0, 9.8, 10.2, 14.0]
+    centre = median(values)
+    spread = median(abs(value - centre) for value in values)
+    z = NormalDist().inv_cdf(0.75) * (14.0 - centre) / spread
+    assert z > 3.5
+    assert outliers(values) == [6]
+    assert outliers([10.0, 10.0, 10.0, 50.0]) is None
+    assert outliers([0.0, 0.0, 1e-300, 1e-300, 1e300]) == [4]
+
+
+def test_a_spread_of_values_that_are_mostly_equal_is_zero() -> None:
+    # Median 3, distances 2 1 0 1 97 -> 1.
+    assert scaled_mad([1, 2, 3, 4, 100]) == pytest.approx(1.4826)
+    assert scaled_mad([5, 5, 5, 13]) == 0

@@ -11,9 +11,7 @@ from analyzers.analysis import analyze
 from analyzers.report.tables import report_tables
 from analyzers.text.arrow import arrow_table
 from analyzers.text.tables import CellKind, Column, Table
-
-DATA = Path(__file__).parents[3] / "cases" / "data"
-RUN = Path(__file__).parents[3] / "properties" / "data" / "smoke-run"
+from tests.builders.places import CASES, SMOKE_RUN, TRACES
 
 
 def test_every_kind_has_its_type_and_unit() -> None:
@@ -54,9 +52,9 @@ def test_a_table_without_rows_keeps_its_types() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        RUN,
-        DATA / "traces" / "simpler-l3_multi_chip_dispatch.log",
-        DATA / "53-straggler-rotates" / "steps.jsonl",
+        SMOKE_RUN,
+        TRACES / "simpler-l3_multi_chip_dispatch.log",
+        CASES / "53-straggler-rotates" / "steps.jsonl",
     ],
 )
 def test_every_table_of_a_report_has_the_values_that_its_columns_say(path: Path) -> None:
