@@ -44,9 +44,14 @@ class ToyPrograms:
     def sleep(self, milliseconds):
         time.sleep(milliseconds / 1e3)
 
-    def sleep_on(self, rank, milliseconds):
-        if self.context.rank == rank:
-            time.sleep(milliseconds / 1e3)
+    def hold(self, released):
+        """Run until the host sets released[rank]."""
+        while not released[self.context.rank]:
+            time.sleep(1e-3)
+
+    def stamp(self, host_out):
+        """host_out[rank] = when this rank's runner began, in ns of CLOCK_MONOTONIC."""
+        host_out[self.context.rank] = time.perf_counter_ns()
 
     def fail(self, failing_rank):
         if self.context.rank == failing_rank:
