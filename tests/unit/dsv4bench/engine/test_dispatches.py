@@ -20,6 +20,7 @@ from dsv4bench.errors import EngineError
 from dsv4bench.model.config import preset
 from dsv4bench.tracing.recorder import NullRecorder
 from dsv4bench.worker.program_specs import MTP_PREFILL, PREFILL
+from dsv4bench.worker.protocol import Worker
 from dsv4bench.worker.task_args import values
 from dsv4bench.worker.torch_worker import WorkerOptions
 from tests.builders.scripted_worker import Dispatch, ScriptedWorker
@@ -142,7 +143,7 @@ def worker() -> ScriptedWorker:
 @pytest.fixture
 def runner(worker: ScriptedWorker) -> ModelRunner:
     return ModelRunner(
-        worker,
+        cast(Worker, worker),
         CONFIG,
         LAYOUT,
         NullRecorder(),
