@@ -1,4 +1,4 @@
-"""A ticket: one dispatch in flight, with the uploads that live as long as it does."""
+"""A ticket: one dispatch in flight, and its spans."""
 
 from __future__ import annotations
 
@@ -7,27 +7,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from dsv4bench.tracing.recorder import Recorder
-from dsv4bench.worker.protocol import Argument, DeviceTensor, Handle, Worker
+from dsv4bench.worker.protocol import Argument, Handle, Worker
 
 
 class Ticket:
-    """Owns a handle and its transient uploads; the uploads are freed exactly once, whatever the outcome."""
+    """Owns a handle. It has nothing else to give back: all arguments of a dispatch outlive it."""
 
     def __init__(
         self,
-        worker: Worker,
         handle: Handle,
         program: str,
         recorder: Recorder,
         span_args: dict[str, Any],
-        uploads: Sequence[DeviceTensor] = (),
     ) -> None:
-        self._worker = worker
         self._handle = handle
         self._program = program
         self._recorder = recorder
         self._span_args = span_args
-        self._uploads = uploads
         self._lock = threading.Lock()
         self._waited = False
         self._settled = threading.Event()
@@ -44,19 +40,12 @@ class Ticket:
         *,
         slot_id: int,
         generation: int,
-        uploads: Sequence[DeviceTensor] = (),
     ) -> Ticket:
-        """Submit inside a `<program>.worker_submit` span; a failed submit frees the uploads and re-raises."""
-        try:
-            with recorder.span(f"{program}.worker_submit", "kernel", level="kernel", **span_args) as span:
-                handle = worker.submit(program, arguments, slot_id=slot_id, generation=generation)
-                span.args["dispatch_id"] = handle.dispatch_id
-        except BaseException:
-            _free(worker, uploads)
-            raise
-        return cls(
-            worker, handle, program, recorder, {**span_args, "dispatch_id": handle.dispatch_id}, uploads
-        )
+        """Submit inside a `<program>.worker_submit` span."""
+        with recorder.span(f"{program}.worker_submit", "kernel", level="kernel", **span_args) as span:
+            handle = worker.submit(program, arguments, slot_id=slot_id, generation=generation)
+            span.args["dispatch_id"] = handle.dispatch_id
+        return cls(handle, program, recorder, {**span_args, "dispatch_id": handle.dispatch_id})
 
     def settle(self) -> None:
         """Return when another thread's `wait` has, whatever the outcome was."""
@@ -66,7 +55,7 @@ class Ticket:
         """Wait for the dispatch, inside one `<program>.worker_wait` span; later calls repeat the outcome without one.
 
         Raises:
-            The dispatch's error; if freeing fails too, the first error wins.
+            The dispatch's error.
         """
         with self._lock:
             if not self._waited:
@@ -82,21 +71,6 @@ class Ticket:
                             raise
                 except BaseException as error:  # noqa: BLE001 - kept for every waiter, raised below
                     self._error = error
-                try:
-                    _free(self._worker, self._uploads)
-                except BaseException as error:  # noqa: BLE001 - kept for every waiter, raised below
-                    self._error = self._error or error
                 self._settled.set()
         if self._error is not None:
             raise self._error
-
-
-def _free(worker: Worker, uploads: Sequence[DeviceTensor]) -> None:
-    first: BaseException | None = None
-    for tensor in uploads:
-        try:
-            worker.free_tensor(tensor)
-        except BaseException as error:  # noqa: BLE001 - the others must be freed too; raised below
-            first = first or error
-    if first is not None:
-        raise first

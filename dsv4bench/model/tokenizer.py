@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 BOS_TOKEN_ID = 0
-EOS_TOKEN_ID = 1
 
 
 class Tokenizer:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -17,7 +17,6 @@ from analyzers.rundir import (
     SCHEMA_VERSION,
     Manifest,
     RankProcess,
-    RequestRecord,
     RunDirectory,
     RunStatus,
     RunTiming,
@@ -30,21 +29,25 @@ from dsv4bench.errors import EngineError, UsageError
 from dsv4bench.faults import Fault
 from dsv4bench.model.checkpoint import ensure_checkpoint
 from dsv4bench.model.config import ModelConfig, preset
-from dsv4bench.model.tokenizer import Tokenizer
 from dsv4bench.profile import Profile, profile_as_dict
 from dsv4bench.run.accuracy import compare_tokens
 from dsv4bench.run.environment import git_facts, machine_facts, package_versions
 from dsv4bench.run.load import Prompt, prompts_of, requests_of
 from dsv4bench.run.machine import machine_state
-from dsv4bench.run.outputs import write_performance_summary, write_requests, write_responses
+from dsv4bench.run.outputs import (
+    Phase,
+    describe,
+    record_of,
+    write_performance_summary,
+    write_requests,
+    write_responses,
+)
 from dsv4bench.run.resources import ResourceWatch
 from dsv4bench.tracing.merge import merge_fragments
 from dsv4bench.tracing.recorder import NullRecorder, Recorder, SpanRecorder
 from dsv4bench.worker.fault_injection import FaultPlan
 
 _POLL_S = 0.1
-
-Phase = Literal["warmup", "measured"]
 
 
 class Observer(Protocol):
@@ -261,7 +264,7 @@ class Launcher:
 
     def _write_outputs(self) -> None:
         records = [
-            _record(handle, prompt, phase, self._profile.engine.prefix_reuse)
+            record_of(handle, prompt, phase, self._profile.engine.prefix_reuse)
             for handle, prompt, phase in self._sent
         ]
         write_requests(self._directory.requests, records)
@@ -290,7 +293,7 @@ class Launcher:
             clocks=self._clocks,
             timing=self._timing,
             environment={name: os.environ[name] for name in DEVICE_VARIABLES if name in os.environ},
-            error=_describe(error) if error is not None else None,
+            error=describe(error) if error is not None else None,
             faults=self._faults.describe(),
             program_cache=self._program_cache,
             restarts=self._restarts,
@@ -322,31 +325,3 @@ def _since(before: EngineProgress, now: EngineProgress) -> EngineProgress:
         now.prefix_hits - before.prefix_hits,
         now.cached_tokens - before.cached_tokens,
     )
-
-
-def _record(handle: RequestHandle, prompt: Prompt, phase: Phase, prefix_reuse: bool) -> RequestRecord:
-    text = Tokenizer().decode(handle.token_ids) if prompt.text is not None else None
-    return RequestRecord(
-        request_id=handle.request.request_id,
-        rank=handle.rank,
-        prompt_token_ids=list(prompt.token_ids),
-        output_token_ids=handle.token_ids,
-        send_ns=handle.send_ns,
-        token_times_ns=handle.token_times_ns,
-        finish_reason=handle.finish_reason,
-        accepted=handle.accepted,
-        proposed=handle.proposed,
-        steps=handle.steps,
-        discarded=handle.discarded,
-        prefills=handle.prefills,
-        preemptions=handle.preemptions,
-        cached_tokens=handle.cached_tokens if prefix_reuse else None,
-        prompt=prompt.text,
-        text=text,
-        error=_describe(handle.error) if handle.error is not None else None,
-        phase=phase,
-    )
-
-
-def _describe(error: BaseException) -> str:
-    return str(error) or type(error).__name__

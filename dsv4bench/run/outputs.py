@@ -4,13 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from analyzers.rundir import RequestRecord, write_json_atomically
+from dsv4bench.engine.requests import RequestHandle
+from dsv4bench.model.tokenizer import Tokenizer
+from dsv4bench.run.load import Prompt
 
 _NS_PER_S = 1e9
+
+Phase = Literal["warmup", "measured"]
+
+
+def record_of(handle: RequestHandle, prompt: Prompt, phase: Phase, prefix_reuse: bool) -> RequestRecord:
+    """What is kept of a request, finished or not; `prefix_reuse` says whether its cached tokens mean anything."""
+    text = Tokenizer().decode(handle.token_ids) if prompt.text is not None else None
+    return RequestRecord(
+        request_id=handle.request.request_id,
+        rank=handle.rank,
+        prompt_token_ids=list(prompt.token_ids),
+        output_token_ids=handle.token_ids,
+        send_ns=handle.send_ns,
+        token_times_ns=handle.token_times_ns,
+        finish_reason=handle.finish_reason,
+        accepted=handle.accepted,
+        proposed=handle.proposed,
+        steps=handle.steps,
+        discarded=handle.discarded,
+        prefills=handle.prefills,
+        preemptions=handle.preemptions,
+        cached_tokens=handle.cached_tokens if prefix_reuse else None,
+        prompt=prompt.text,
+        text=text,
+        error=describe(handle.error) if handle.error is not None else None,
+        phase=phase,
+    )
+
+
+def describe(error: BaseException) -> str:
+    """An error in its own words, or by its name if it has none."""
+    return str(error) or type(error).__name__
 
 
 def write_requests(path: Path, records: Sequence[RequestRecord]) -> None:

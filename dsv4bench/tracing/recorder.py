@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from asyncio import _get_running_loop, current_task
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
@@ -61,7 +60,7 @@ class Recorder(Protocol):
         ...
 
     def name_thread(self, label: str) -> None:
-        """Name the calling thread (or asyncio task) in the trace."""
+        """Name the calling thread in the trace."""
         ...
 
     def start(self) -> None:
@@ -199,14 +198,14 @@ class SpanRecorder:
             return
         buffer = self._thread_buffer()
         buffer.events.append(
-            _Instant(name, category, "i", "t", now_ns // 1000, self._pid, _lane(buffer.ident), args)
+            _Instant(name, category, "i", "t", now_ns // 1000, self._pid, buffer.ident, args)
         )
         self._flush_when_due(buffer, now_ns)
 
     def name_thread(self, label: str) -> None:
-        """Name the calling thread (or asyncio task) in the trace; kept outside the profile window as well."""
+        """Name the calling thread in the trace; kept outside the profile window as well."""
         buffer = self._thread_buffer()
-        buffer.events.append(_Metadata("thread_name", "M", self._pid, _lane(buffer.ident), {"name": label}))
+        buffer.events.append(_Metadata("thread_name", "M", self._pid, buffer.ident, {"name": label}))
 
     def start(self) -> None:
         """Open the profile window: spans that begin from now on are kept."""
@@ -241,9 +240,7 @@ class SpanRecorder:
         # Both ends are rounded down alike, so that a span inside another stays inside it.
         start_us = start_ns // 1000
         buffer.events.append(
-            _Complete(
-                name, category, "X", start_us, end_ns // 1000 - start_us, self._pid, _lane(buffer.ident), args
-            )
+            _Complete(name, category, "X", start_us, end_ns // 1000 - start_us, self._pid, buffer.ident, args)
         )
         self._flush_when_due(buffer, end_ns)
 
@@ -294,14 +291,6 @@ class SpanRecorder:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-
-
-def _lane(thread_ident: int) -> int:
-    """Return the tid of an event: that of the running asyncio task if there is one, else the thread's."""
-    if _get_running_loop() is None:
-        return thread_ident
-    task = current_task()
-    return thread_ident if task is None else id(task)
 
 
 _recorders: weakref.WeakSet[SpanRecorder] = weakref.WeakSet()

@@ -77,7 +77,7 @@ class _Bound:
     end_ns: int
 
 
-class RankProcess:
+class Rank:
     """The two threads of one rank. Programs are methods of `programs`, called with tensors and scalars.
 
     The frame thread takes dispatches from the engine and binds them ahead, while the runner thread runs the one

@@ -41,7 +41,7 @@ from dsv4bench.worker.messages import (
     decode_server_spec,
     encode,
 )
-from dsv4bench.worker.rank import RankContext, RankProcess
+from dsv4bench.worker.rank import Rank, RankContext
 
 _PR_SET_PDEATHSIG = 1
 _CHUNK = 1 << 16
@@ -218,7 +218,7 @@ def _run_rank(
         device = SharedRegion(spec.device_fds[rank], spec.device_bytes)
         context = RankContext(rank, spec.ranks, make_exchange(rank))
         channel = socket.socket(fileno=spec.rank_sockets[rank])
-        process = RankProcess(
+        process = Rank(
             rank,
             channel,
             host.bytes,

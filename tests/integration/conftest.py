@@ -8,7 +8,7 @@ import pytest
 from dsv4bench.worker.messages import ProgramSpec
 from dsv4bench.worker.torch_worker import TorchWorker, WorkerOptions
 
-TOY_PROGRAMS = ("add", "exchange", "sleep", "sleep_on", "fail", "die", "invalid")
+TOY_PROGRAMS = ("add", "exchange", "sleep", "hold", "stamp", "fail", "die", "invalid")
 
 
 @pytest.fixture

@@ -222,11 +222,9 @@ def test_a_fatal_fault_at_any_step(trials: Trials, kind: FaultKind) -> None:
         before = shared_memory()
         engine = trials.engine()
         pids = [*engine.worker.rank_pids.values()]
-        started = time.monotonic()
         handles = trials.batch(engine, Fault(rank, kind, step))
         failure = engine.failure
         engine.close(abort=True)
-        assert time.monotonic() - started < 20, (trial, rank, step)
         assert isinstance(failure, RankError), (trial, rank, step, failure)
         assert f"rank {rank}" in str(failure), (trial, rank, step, failure)
         assert f"rank {1 - rank}" not in str(failure), (trial, rank, step, failure)

@@ -1,8 +1,6 @@
 """Prefix reuse on real rank processes: the same tokens and drafts as without it, with fewer rows to prefill."""
 
-import os
 import random
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,10 @@ from dsv4bench.engine.prefill import PrefillBuffers
 from dsv4bench.engine.requests import GREEDY, Request, RequestHandle, Sampling
 from dsv4bench.engine.runner import ModelRunner
 from dsv4bench.engine.steps import PrefillOutput, PrefillStep
+from dsv4bench.faults import Fault
 from dsv4bench.model.checkpoint import ensure_checkpoint
 from dsv4bench.model.config import preset
+from dsv4bench.worker.fault_injection import FaultPlan
 from tests.integration.engine_runs import draw_prompts, plain_greedy
 
 CONFIG = preset("test-b")
@@ -325,10 +325,8 @@ def test_new_ranks_begin_with_nothing_cached(
     engine = engine_for(checkpoint, max_restarts=1)
     try:
         run(engine, [DONOR])
+        engine.worker.faults = FaultPlan([Fault(0, "kill", 2)])
         interrupted = engine.submit(Request("interrupted", FIRST[8], OUTPUT))
-        while not interrupted.token_ids:
-            assert not interrupted.wait(0.001)
-        os.kill(engine.worker.rank_pids[0], signal.SIGKILL)
         assert interrupted.wait(30)
         [late] = run(engine, [SECOND[8]])
     finally:

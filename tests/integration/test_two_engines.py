@@ -117,7 +117,7 @@ def test_two_runs_of_one_host_share_nothing(environment: dict[str, str], tmp_pat
         _, errors = process.communicate(timeout=100)
         assert process.returncode == 0, errors
     timings = [manifest_of(tmp_path / name).timing for name in ("one", "two")]
-    assert max(timing.window_start_ns for timing in timings) < min(timing.window_end_ns for timing in timings)
+    assert max(timing.started_ns for timing in timings) < min(timing.finished_ns for timing in timings)
     pids = []
     for name in ("one", "two"):
         out = tmp_path / name

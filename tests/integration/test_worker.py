@@ -66,16 +66,48 @@ def test_two_dispatches_are_in_flight_and_a_third_waits_for_the_oldest(
     toy_worker: Callable[..., TorchWorker],
 ) -> None:
     worker = toy_worker(2)
-    first = worker.submit("sleep", [200])
-    second = worker.submit("sleep", [200])
+    released = [worker.alloc_host((2,), "int32") for _ in range(2)]
+    first, second = (worker.submit("hold", [flags]) for flags in released)
     assert not first.done()
     assert not second.done()
-    third = worker.submit("sleep", [1])
+    third = []
+    submitting = threading.Thread(target=lambda: third.append(worker.submit("sleep", [1])))
+    submitting.start()
+    submitting.join(0.05)
+    assert third == []
+    released[0][:] = 1
+    submitting.join(30)
     assert first.done()
     assert not second.done()
-    third.result()
+    released[1][:] = 1
+    third[0].result(30)
     assert second.done()
-    assert [handle.dispatch_id for handle in (first, second, third)] == [1, 2, 3]
+    assert [handle.dispatch_id for handle in (first, second, *third)] == [1, 2, 3]
+
+
+def stop(pid: int) -> None:
+    """Stop a process, and return when every thread of it stands still."""
+    os.kill(pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{pid}/task")
+    while any((task / "stat").read_text().rpartition(")")[2].split()[0] != "T" for task in tasks.iterdir()):
+        time.sleep(0.001)
+
+
+def test_no_rank_starts_its_runner_before_the_last_one_has_bound(
+    toy_worker: Callable[..., TorchWorker],
+) -> None:
+    worker = toy_worker(3)
+    began = worker.alloc_host((3,), "int64")
+    worker.run("stamp", [began])
+    for slow in range(3):
+        stop(worker.rank_pids[slow])
+        handle = worker.submit("stamp", [began])
+        # Time for the others to begin, which they may not however long it is.
+        time.sleep(0.1)
+        bound_at = time.perf_counter_ns()
+        os.kill(worker.rank_pids[slow], signal.SIGCONT)
+        handle.result(30)
+        assert (began > bound_at).all()
 
 
 def test_a_handle_keeps_its_outcome_for_every_waiter(toy_worker: Callable[..., TorchWorker]) -> None:
@@ -104,9 +136,11 @@ def test_a_handle_keeps_its_outcome_for_every_waiter(toy_worker: Callable[..., T
 
 def test_a_timeout_leaves_the_dispatch_alive(toy_worker: Callable[..., TorchWorker]) -> None:
     worker = toy_worker(1)
-    handle = worker.submit("sleep", [300])
-    with pytest.raises(TimeoutError, match=r"dispatch 1 \(sleep\) is still running"):
+    released = worker.alloc_host((1,), "int32")
+    handle = worker.submit("hold", [released])
+    with pytest.raises(TimeoutError, match=r"dispatch 1 \(hold\) is still running"):
         handle.result(0.01)
+    released[:] = 1
     handle.result()
     for timeout in (-1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="finite number of seconds"):
@@ -188,7 +222,7 @@ def test_a_dying_rank_is_named_and_takes_every_process_with_it(
     second = worker.submit("sleep", [1])
     for handle in (first, second):
         with pytest.raises(RankError, match=rf"rank 2 \(pid {pids[2]}\) {expected}"):
-            handle.result(10)
+            handle.result(30)
     worker.close()
     assert not any(is_alive(pid) for pid in pids.values())
 
@@ -205,12 +239,15 @@ def test_a_failure_leaves_the_dispatch_before_it_to_complete(
 ) -> None:
     worker = toy_worker(3)
     # Rank 0 is through with the first dispatch at once and fails in the second, while rank 1 is still in the first.
-    first = worker.submit("sleep_on", [1, 400])
+    released = worker.alloc_host((3,), "int32")
+    released[:] = (1, 0, 1)
+    first = worker.submit("hold", [released])
     second = worker.submit(program, arguments)
     with pytest.raises(RankError, match=expected):
-        second.result(5)
+        second.result(30)
     assert not first.done()
-    first.result(5)
+    released[1] = 1
+    first.result(30)
     pids = list(worker.rank_pids.values())
     worker.close()
     assert not any(is_alive(pid) for pid in pids)

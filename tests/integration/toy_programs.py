@@ -46,9 +46,14 @@ class ToyPrograms:
     def sleep(self, milliseconds: int) -> None:
         time.sleep(milliseconds / 1e3)
 
-    def sleep_on(self, rank: int, milliseconds: int) -> None:
-        if self.context.rank == rank:
-            time.sleep(milliseconds / 1e3)
+    def hold(self, released: Tensor) -> None:
+        """Run until the host sets released[rank]."""
+        while not released[self.context.rank]:
+            time.sleep(1e-3)
+
+    def stamp(self, host_out: Tensor) -> None:
+        """host_out[rank] = when this rank's runner began, in ns of CLOCK_MONOTONIC."""
+        host_out[self.context.rank] = time.perf_counter_ns()
 
     def fail(self, failing_rank: int) -> None:
         if self.context.rank == failing_rank:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dsv4bench.cache.layout import CacheLayout
@@ -86,6 +86,8 @@ def test_a_slot_holds_its_last_step_whatever_came_before(
 
 @settings(max_examples=30, deadline=None)
 @given(BLOCKS, BLOCKS)
+@example([[0]] * 7, [*[[0]] * 6, [1]])
+@example([[0, 1], [2], *[[0]] * 5], [[0], [1, 2], *[[0]] * 5])
 def test_tables_are_built_again_if_and_only_if_a_block_id_differs(
     before: list[list[int]], after: list[list[int]]
 ) -> None:

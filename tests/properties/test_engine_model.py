@@ -6,7 +6,6 @@ on a fake device, which runs behind the host by a drawn distance. Times are smal
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -79,10 +78,9 @@ class Dispatch:
 
 
 class FakeWorker:
-    """Counts what is freed; `refuse` makes the next submission fail."""
+    """Takes submissions; `refuse` makes the next one fail."""
 
     def __init__(self) -> None:
-        self.freed: Counter[int] = Counter()
         self.refuse = False
 
     def submit(self, program: str, arguments: list[Any], *, slot_id: int, generation: int) -> DispatchHandle:
@@ -90,9 +88,6 @@ class FakeWorker:
             self.refuse = False
             raise EngineError("not submitted")
         return arguments[0].handle
-
-    def free_tensor(self, tensor: int) -> None:
-        self.freed[tensor] += 1
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -145,7 +140,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.handles: list[RequestHandle] = []
         self.expected: list[tuple[list[int], str]] = []
         self.in_flight: list[Dispatch] = []
-        self.uploads = self.clock = self.steps = 0
+        self.clock = self.steps = 0
         self.fault: tuple[int, str] | None = None
         self.failed = False
 
@@ -199,8 +194,8 @@ class EngineMachine(RuleBasedStateMachine):
 
     # What the engine does
 
-    @rule(uploads=st.integers(0, 2))
-    def fill(self, uploads: int = 0) -> None:
+    @rule()
+    def fill(self) -> None:
         """The command lane, to the declared depth."""
         while len(self.in_flight) < self.depth and not self.failed:
             before = [handle.preemptions for handle in self.handles]
@@ -210,7 +205,7 @@ class EngineMachine(RuleBasedStateMachine):
                 assert self.in_flight or self.scheduler.idle, "deadlock"
                 return
             self._check_step(step)
-            self._submit(step, uploads)
+            self._submit(step)
 
     @precondition(lambda self: self.in_flight)
     @rule()
@@ -333,11 +328,10 @@ class EngineMachine(RuleBasedStateMachine):
             assert list(seats._allocator.free) == self.pages
             assert seats._state_slots.available == self.seats
         assert self.slots._holder == [None] * SLOTS
-        assert self.worker.freed == Counter(range(self.uploads))
 
     # The lanes, in one thread
 
-    def _submit(self, step: Step, uploads: int) -> None:
+    def _submit(self, step: Step) -> None:
         dispatch = Dispatch(step, DispatchHandle(self.steps, "step"))
         self.steps += 1
         self.in_flight.append(dispatch)
@@ -353,8 +347,6 @@ class EngineMachine(RuleBasedStateMachine):
             dispatch.error = EngineError("behind a failure")
         elif isinstance(step, DecodeStep):
             self.worker.refuse = fault == "submit"
-            names = range(self.uploads, self.uploads + uploads)
-            self.uploads += uploads
             try:
                 dispatch.ticket = Ticket.submit(
                     cast(Any, self.worker),
@@ -364,7 +356,6 @@ class EngineMachine(RuleBasedStateMachine):
                     {},
                     slot_id=step.slot,
                     generation=0,
-                    uploads=cast(Any, names),
                 )
             except EngineError as error:
                 dispatch.error = error

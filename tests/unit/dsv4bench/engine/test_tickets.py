@@ -1,35 +1,24 @@
-"""A ticket waits once, frees its uploads once, and repeats its outcome."""
+"""A ticket waits once, in one span, and repeats its outcome."""
 
 import threading
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dsv4bench.engine.tickets import Ticket
 from dsv4bench.tracing.recorder import NullRecorder
 from dsv4bench.worker.handle import DispatchHandle
-from dsv4bench.worker.protocol import DeviceTensor
-
-UPLOADS = [DeviceTensor(pointer, (4,), np.dtype("float32"), 0) for pointer in (1, 2, 3)]
 
 
 class FakeWorker:
-    def __init__(self, submit_error: Exception | None = None, free_error: Exception | None = None) -> None:
+    def __init__(self, submit_error: Exception | None = None) -> None:
         self.submit_error = submit_error
-        self.free_error = free_error
-        self.freed: list[Any] = []
         self.handle = DispatchHandle(5, "decode")
 
     def submit(self, program: str, arguments: list[Any], *, slot_id: int, generation: int) -> Any:
         if self.submit_error:
             raise self.submit_error
         return self.handle
-
-    def free_tensor(self, tensor: Any) -> None:
-        self.freed.append(tensor.pointer)
-        if self.free_error:
-            raise self.free_error
 
 
 class SpanNames(NullRecorder):
@@ -42,51 +31,36 @@ class SpanNames(NullRecorder):
 
 
 def submit(worker: Any, recorder: Any) -> Any:
-    return Ticket.submit(
-        worker, "decode", [], recorder, {"step_id": 9}, slot_id=1, generation=1, uploads=UPLOADS
-    )
+    return Ticket.submit(worker, "decode", [], recorder, {"step_id": 9}, slot_id=1, generation=1)
 
 
-def test_success_frees_every_upload_once_and_waits_in_one_span() -> None:
+def test_success_waits_in_one_span() -> None:
     worker, recorder = FakeWorker(), SpanNames()
     ticket = submit(worker, recorder)
-    assert worker.freed == []
     worker.handle.complete()
     ticket.wait()
     ticket.wait()
-    assert worker.freed == [1, 2, 3]
     assert recorder.names == [
         ("decode.worker_submit", {"step_id": 9}),
         ("decode.worker_wait", {"step_id": 9, "dispatch_id": 5}),
     ]
 
 
-def test_a_failed_dispatch_frees_the_uploads_and_the_first_error_wins() -> None:
-    worker = FakeWorker(free_error=RuntimeError("free failed"))
-    ticket = submit(worker, SpanNames())
+def test_a_failed_dispatch_repeats_its_error_without_another_span() -> None:
+    worker, recorder = FakeWorker(), SpanNames()
+    ticket = submit(worker, recorder)
     failure = ValueError("rank 3 raised")
     worker.handle.complete(failure)
     for _ in range(3):
         with pytest.raises(ValueError, match="rank 3 raised") as caught:
             ticket.wait()
         assert caught.value is failure
-    assert worker.freed == [1, 2, 3]
+    assert len(recorder.names) == 2
 
 
-def test_a_failed_free_is_an_error_of_its_own_and_does_not_stop_the_others() -> None:
-    worker = FakeWorker(free_error=RuntimeError("free failed"))
-    ticket = submit(worker, SpanNames())
-    worker.handle.complete()
-    with pytest.raises(RuntimeError, match="free failed"):
-        ticket.wait()
-    assert worker.freed == [1, 2, 3]
-
-
-def test_a_failed_submit_frees_the_uploads_and_raises() -> None:
-    worker = FakeWorker(submit_error=KeyError("no such program"))
+def test_a_failed_submit_raises() -> None:
     with pytest.raises(KeyError, match="no such program"):
-        submit(worker, SpanNames())
-    assert worker.freed == [1, 2, 3]
+        submit(FakeWorker(submit_error=KeyError("no such program")), SpanNames())
 
 
 @pytest.mark.parametrize("error", [None, ValueError("rank 3 raised")])

@@ -1,4 +1,3 @@
-import asyncio
 import json
 import os
 import threading
@@ -180,22 +179,6 @@ def test_a_forked_child_goes_on_with_its_own_fragment(recorder: SpanRecorder, tm
     assert [event["name"] for event in spans(read_fragment(tmp_path))] == ["parent"]
     (span,) = spans(read_fragment(tmp_path, child))
     assert (span["name"], span["pid"]) == ("child", child)
-
-
-def test_asyncio_tasks_are_lanes_of_their_own(recorder: SpanRecorder, tmp_path: Path) -> None:
-    async def handle(request: int) -> int:
-        with recorder.span("http.completions", "request", request_id=request):
-            await asyncio.sleep(0)
-        return id(asyncio.current_task())
-
-    async def serve() -> list[int]:
-        return list(await asyncio.gather(handle(0), handle(1)))
-
-    tasks = asyncio.run(serve())
-    recorder.close()
-    lanes = {event["args"]["request_id"]: event["tid"] for event in spans(read_fragment(tmp_path))}
-    assert lanes == {0: tasks[0], 1: tasks[1]}
-    assert tasks[0] != tasks[1]
 
 
 def test_numpy_values_and_unknown_objects_are_written(recorder: SpanRecorder, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from dsv4bench.worker.messages import (
     Ready,
     ScalarArgument,
 )
-from dsv4bench.worker.rank import RankProcess
+from dsv4bench.worker.rank import Rank
 
 GUARD_S = 30.0
 """Ends a test that would hang; nothing is decided by it."""
@@ -117,7 +117,7 @@ class Programs:
         self._gate.note(f"run {number}")
 
 
-class Rank:
+class RankThread:
     """A rank process's code on a thread of this process."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Rank:
         self.progress = np.zeros(len(Progress), np.int64)
         self._engine, self._channel = messages.socket_pair()
         self._engine.settimeout(GUARD_S)
-        process = RankProcess(
+        process = Rank(
             3,
             self._channel,
             np.zeros(64, np.uint8),
@@ -159,13 +159,13 @@ class Rank:
 
 
 @pytest.fixture
-def rank() -> Iterator[Rank]:
-    started = Rank()
+def rank() -> Iterator[RankThread]:
+    started = RankThread()
     yield started
     started.close()
 
 
-def test_a_rank_binds_ahead_and_runs_nothing_before_the_gate_opens(rank: Rank) -> None:
+def test_a_rank_binds_ahead_and_runs_nothing_before_the_gate_opens(rank: RankThread) -> None:
     rank.dispatch(1, 10)
     rank.dispatch(2, 20)
     # The second is bound while the first waits at the gate.
@@ -187,7 +187,7 @@ def test_a_rank_binds_ahead_and_runs_nothing_before_the_gate_opens(rank: Rank) -
     assert [event for event in events if event.startswith("bound")] == ["bound 1", "bound 2"]
 
 
-def test_a_rank_that_cannot_bind_does_not_open_the_gate_for_the_others(rank: Rank) -> None:
+def test_a_rank_that_cannot_bind_does_not_open_the_gate_for_the_others(rank: RankThread) -> None:
     rank.dispatch(1, 10, 11)
     failed = rank.receive()
     assert isinstance(failed, Complete)
@@ -197,7 +197,7 @@ def test_a_rank_that_cannot_bind_does_not_open_the_gate_for_the_others(rank: Ran
     assert rank.progress[Progress.BOUND] == 0
 
 
-def test_a_dispatch_leaves_one_record_a_phase(rank: Rank, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_dispatch_leaves_one_record_a_phase(rank: RankThread, capfd: pytest.CaptureFixture[str]) -> None:
     rank.gate.open()
     rank.dispatch(7, 10)
     assert rank.receive() == Complete(7)
