@@ -17,18 +17,16 @@ from analyzers.gate.comparability import machine_name, short_machine
 from analyzers.gate.metrics import REGISTRY, canonical, metric, run_values, split_tag
 from analyzers.gate.model import Samples
 from analyzers.gate.samples import read_samples, samples_of_runs, write_samples
-from analyzers.rundir import Manifest, RequestRecord, RunTiming
+from analyzers.rundir import Manifest, RequestRecord
 from dsv4bench.cli import app
+from tests.builders import manifests
 
 MS = 1_000_000
 HOST = {"processor": "Abacus", "cores": "2", "memory_bytes": str(2**33), "hostname": "here"}
 
 
 def manifest(**changes: Any) -> Manifest:
-    plain = Manifest(
-        schema_version=1,
-        tool_version="0",
-        status="complete",
+    plain = manifests.manifest(
         profile={
             "name": "toy",
             "description": "words",
@@ -37,13 +35,9 @@ def manifest(**changes: Any) -> Manifest:
             "check": {"mtp_off": False},
             "gate": {"stage_runs": 10},
         },
-        argv=[],
         versions={"python": "3"},
         host=HOST,
         git={"revision": "abc", "dirty": "false"},
-        device_map=[],
-        clocks={},
-        timing=RunTiming(0),
     )
     return msgspec.structs.replace(plain, **changes)
 
