@@ -1,15 +1,19 @@
-# Two commands: `make bench` runs the main job, `make test` checks everything.
+# `make bench` runs the main job, `make check` what a change needs while you work on it, `make test` everything.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
 
-.PHONY: bench test lint types format clean
+.PHONY: bench check test lint types fast format clean
 
 bench: $(VENV)/.installed
 	$(BIN)/dsv4bench run smoke
 
+check: $(VENV)/.installed
+	$(MAKE) --jobs --output-sync --no-print-directory lint types fast
+
 test: $(VENV)/.installed lint types
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow" --cov --cov-report=
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -17,6 +21,10 @@ lint: $(VENV)/.installed
 
 types: $(VENV)/.installed
 	$(BIN)/mypy
+
+# What needs neither a rank process nor seconds.
+fast: $(VENV)/.installed
+	$(PYTEST) -q -n auto -m "not medium and not slow" tests/repository tests/unit tests/cases
 
 format: $(VENV)/.installed
 	$(BIN)/ruff format .

@@ -1,6 +1,6 @@
 """The run directory: every file name and the manifest record, defined once for writer and reader.
 
-Layout: see formats.md, section 3. `dsv4bench run` writes it; `dsv4bench analyze` reads it, whole or any one file alone.
+Layout: docs/formats.md, Run directory. `dsv4bench run` writes it; `dsv4bench analyze` reads it, whole or any one file alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 import msgspec
 
-SCHEMA_VERSION = 1
+from analyzers.machine import MachineFacts, MachineState
+
+SCHEMA_VERSION = 2
 
 VISIBLE_DEVICES = "ASCEND_RT_VISIBLE_DEVICES"
 CONTAINER_DEVICES = "ASCEND_VISIBLE_DEVICES"
@@ -138,21 +140,26 @@ class Manifest(msgspec.Struct, frozen=True):
     profile: dict[str, Any]
     argv: list[str]
     versions: dict[str, str]
-    host: dict[str, str]
+    host: MachineFacts
+    """The machine that it ran on."""
     git: dict[str, str]
     device_map: list[RankProcess]
     clocks: dict[str, int]
     """One reading of both clocks: `monotonic_ns` and `wall_ns`."""
     timing: RunTiming
+    host_before: MachineState = MachineState()
+    """How the machine was when the run began."""
+    host_after: MachineState = MachineState()
+    """How it was when the run ended; nothing is known while it runs."""
     environment: dict[str, str] = {}
     """The variables that say which devices a process sees, where they were set."""
     error: str | None = None
     faults: list[str] = []
+    """Faults that were injected on request, each with the dispatch that it hit."""
     program_cache: dict[str, int] = {}
     """Programs of the first start that came from the cache (`hits`) or were compiled (`misses`)."""
     restarts: int = 0
     """How often the engine went on with new ranks after a failure."""
-    """Faults that were injected on request, each with the dispatch that it hit."""
 
     @property
     def depth(self) -> int | None:

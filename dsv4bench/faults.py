@@ -67,18 +67,7 @@ def parse_fault(text: str) -> Fault:
         UsageError: quotes the text, and says what is wrong with it and what is possible.
     """
     source = f"--fault {text!r}"
-    parts: dict[str, str] = {}
-    for part in text.split(","):
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not (equals and value):
-            raise UsageError(f"{source}: {part.strip()!r} is no key=value; {_EXAMPLE}")
-        if key not in _KEYS:
-            raise UsageError(
-                f"{source}: unknown key {key!r}{_nearest(key, _KEYS)}; known: {', '.join(_KEYS)}"
-            )
-        if key in parts:
-            raise UsageError(f"{source}: {key} is given twice")
-        parts[key] = value
+    parts = _parts(source, text)
     if "kind" not in parts:
         raise UsageError(f"{source}: kind is missing; {_EXAMPLE}")
     kind, delay_ns, share = _kind(source, parts["kind"])
@@ -132,6 +121,23 @@ def check_faults(faults: Sequence[Fault], *, ranks: int, depth: int, mtp: int, s
                 f"--fault {str(fault)!r}: no STRACE records are written in this run; leave out --no-trace and "
                 "trace.strace=false"
             )
+
+
+def _parts(source: str, text: str) -> dict[str, str]:
+    """The values of `text` by key, each key known and given once."""
+    parts: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (equals and value):
+            raise UsageError(f"{source}: {part.strip()!r} is no key=value; {_EXAMPLE}")
+        if key not in _KEYS:
+            raise UsageError(
+                f"{source}: unknown key {key!r}{_nearest(key, _KEYS)}; known: {', '.join(_KEYS)}"
+            )
+        if key in parts:
+            raise UsageError(f"{source}: {key} is given twice")
+        parts[key] = value
+    return parts
 
 
 def _kind(source: str, text: str) -> tuple[FaultKind, int, float]:

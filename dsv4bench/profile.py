@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from dsv4bench.engine.settings import EngineSettings
 from dsv4bench.errors import UsageError
 from dsv4bench.tracing.settings import Level, parse_levels
 
@@ -36,31 +37,6 @@ class ModelSection(_Section, frozen=True):
     preset: Text = "tiny"
     seed: CountOrZero = 0
     weights: Literal["bigram", "random"] = "bigram"
-
-
-class EngineSection(_Section, frozen=True):
-    """`[engine]`: ranks, pipeline depth, batch and lengths."""
-
-    backend: Literal["torch"] = "torch"
-    ranks: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
-    depth: Annotated[int, msgspec.Meta(ge=1, le=2)] = 2
-    """Dispatches in flight."""
-    mtp: Annotated[int, msgspec.Meta(ge=0, le=7)] = 1
-    """Speculative tokens a step."""
-    requests_per_rank: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
-    """Rows of a rank's decode batch."""
-    max_model_len: Annotated[int, msgspec.Meta(ge=2, le=1_048_576)] = 512
-    """Most tokens of one request, prompt and output together."""
-    prefill_tokens: Annotated[int, msgspec.Meta(ge=1, le=8192)] = 1024
-    """Most prompt tokens of a rank in one prefill step."""
-    exchange: Literal["shared-memory", "torch-distributed"] = "shared-memory"
-    dispatch_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
-    max_restarts: CountOrZero = 0
-    """How often the engine may go on with new ranks after a failure."""
-    prefix_reuse: bool = False
-    """Whether requests share the cache pages of prompts that begin with the same tokens."""
-    prefix_snapshots: Count = 16
-    """Places a rank keeps where a request can begin behind a shared prefix."""
 
 
 class LoadSection(_Section, frozen=True):
@@ -138,16 +114,16 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     description: str = ""
     schema_version: int = SCHEMA_VERSION
     model: ModelSection = ModelSection()
-    engine: EngineSection = EngineSection()
+    engine: EngineSettings = EngineSettings()
     load: LoadSection
     trace: TraceSection = TraceSection()
     check: CheckSection = CheckSection()
     gate: GateSection = GateSection()
 
 
-_SECTIONS: dict[str, type[_Section]] = {
+_SECTIONS: dict[str, type[msgspec.Struct]] = {
     "model": ModelSection,
-    "engine": EngineSection,
+    "engine": EngineSettings,
     "load": LoadSection,
     "trace": TraceSection,
     "check": CheckSection,
@@ -282,7 +258,7 @@ def _convert(document: Mapping[str, Any], source: str) -> Profile:
     )
 
 
-def _convert_section(table: Any, section: str, source: str) -> _Section:
+def _convert_section(table: Any, section: str, source: str) -> msgspec.Struct:
     if not isinstance(table, dict):
         raise UsageError(f"{source}: {section} = {table!r}: expected a table [{section}]")
     record = _SECTIONS[section]

@@ -7,7 +7,7 @@ cells a grid and `MAX_REQUESTS` requests. Each says how many steps one of its po
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -15,8 +15,11 @@ import numpy as np
 
 from analyzers.charts.step_windows import Timeline, draw_timelines
 from analyzers.clients.requests import step_gaps, tpot_parts
-from analyzers.ranks.rounds import RankRun, RoundMatching
+from analyzers.measurement import Measured
+from analyzers.ranks.rounds import RankRun
 from analyzers.ranks.rounds import Round as RankRound
+from analyzers.ranks.runner_times import EDGES, Edge, RunnerTimes
+from analyzers.ranks.skew import RankSkew
 from analyzers.readers.requests import RequestTiming
 from analyzers.statistics.summary import Summary, summarize
 from analyzers.steps.blocking import blocking_runs, durations_of
@@ -29,8 +32,6 @@ MAX_CALLABLES = 4
 MAX_POINTS = 256
 MAX_CELLS = 8192
 MAX_REQUESTS = 256
-
-Edge = Literal["start", "end"]
 
 
 class StepLatency(msgspec.Struct, frozen=True):
@@ -98,43 +99,33 @@ class Series(msgspec.Struct, frozen=True):
     requests: RequestColumns | None
 
 
-def measure_series(
-    spans: SpanTable,
-    lifecycle: Lifecycle,
-    matching: RoundMatching,
-    pipelines: Sequence[PipelineResult],
-    requests: Sequence[RequestTiming],
-    *,
-    late_ns: int,
-) -> Series:
-    """The series of a recording of which everything else was measured."""
-    measured = [timing for timing in requests if timing.phase == "measured"]
-    chosen = pipelines[:MAX_CALLABLES]
-    rounds = {result.figures.callable: _rounds(matching, result.figures.callable) for result in chosen}
+def measure_series(measured: Measured) -> Series:
+    """The series of a recording."""
+    requests = [timing for timing in measured.recording.requests if timing.phase == "measured"]
+    chosen = measured.pipelines[:MAX_CALLABLES]
+    rounds = {result.figures.callable: measured.matching.of(result.figures.callable) for result in chosen}
+    lifecycle, late_ns = measured.lifecycle, measured.options.late_ns
+    grids = [
+        grid
+        for result in chosen
+        for edge in EDGES
+        if (grid := _lateness(result.figures.callable, rounds[result.figures.callable], edge, late_ns))
+    ]
     return Series(
         step_latency=[
             series
             for result in chosen
             if (series := _step_latency(result, lifecycle, rounds[result.figures.callable])) is not None
         ],
-        lateness=[
-            grid
-            for result in chosen
-            for edge in ("start", "end")
-            if (grid := _lateness(result.figures.callable, rounds[result.figures.callable], edge, late_ns))
-        ],
-        timelines=draw_timelines(spans, lifecycle, matching),
+        lateness=_without_withheld(grids, measured.skew),
+        timelines=draw_timelines(measured),
         distributions=[
             *_step_distributions(chosen, lifecycle, rounds),
-            *_blocking_distributions(spans),
-            *_request_distributions(measured),
+            *_blocking_distributions(measured.recording.spans),
+            *_request_distributions(requests),
         ],
-        requests=_requests(measured),
+        requests=_requests(requests),
     )
-
-
-def _rounds(matching: RoundMatching, callable_name: str) -> list[RankRound]:
-    return [item for item in matching.rounds if item.callable == callable_name]
 
 
 def _per_point(count: int, most: int) -> int:
@@ -170,30 +161,30 @@ def _step_latency(
 
 
 def _lateness(name: str, rounds: Sequence[RankRound], edge: Edge, late_ns: int) -> LatenessGrid | None:
-    ranks = sorted({rank for item in rounds for rank in item.runs})
-    if len(ranks) < 2:
+    times = RunnerTimes.of(rounds)
+    if not len(times):
         return None
+    ranks = times.ranks
     rows = np.full((len(ranks), len(rounds)), np.nan)
-    for column, item in enumerate(rounds):
-        if not item.complete or any("runner_run" not in run.phases for run in item.runs.values()):
-            continue
-        runners = [run.phases["runner_run"] for _, run in sorted(item.runs.items())]
-        times = np.array([getattr(runner, f"{edge}_ns") for runner in runners], dtype=np.int64)
-        # Offsets from the first are small: their median is exact in a float, that of the times would not be.
-        offsets = (times - times.min()).astype(np.float64)
-        rows[:, column] = offsets - np.median(offsets)
+    rows[:, times.positions] = times.after_median(edge).T
     size = _per_point(len(rounds), max(1, min(MAX_POINTS, MAX_CELLS // len(ranks))))
     first = range(0, len(rounds), size)
     return LatenessGrid(
         callable=name,
         edge=edge,
         late_ns=late_ns,
-        ranks=ranks,
+        ranks=list(ranks),
         rounds=len(rounds),
         rounds_per_column=size,
         first_round=list(first),
         after_median_ns=[[_latest(row[start : start + size].tolist()) for start in first] for row in rows],
     )
+
+
+def _without_withheld(grids: Iterable[LatenessGrid], skews: Sequence[RankSkew]) -> list[LatenessGrid]:
+    """The grids of callables whose skews are not withheld: the clocks do not support the others."""
+    withheld = {(skew.callable, edge) for skew in skews for edge in EDGES if skew.at(edge).n == 0}
+    return [grid for grid in grids if (grid.callable, grid.edge) not in withheld]
 
 
 def _latest(values: Sequence[float]) -> float | None:

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from analyzers.measurement import Measured
 from analyzers.ranks.flights import scheduler_flights
 from analyzers.ranks.rounds import Round as RankRound
 from analyzers.ranks.rounds import RoundMatching
@@ -87,9 +88,10 @@ class _Work:
     notes: list[str]
 
 
-def draw_timelines(spans: SpanTable, lifecycle: Lifecycle, matching: RoundMatching) -> list[Timeline]:
+def draw_timelines(measured: Measured) -> list[Timeline]:
     """Timelines of the decode callable with the most steps; of its rounds where no lifecycle tells of steps."""
-    steps = _main_steps(lifecycle)
+    spans, matching = measured.recording.spans, measured.matching
+    steps = _main_steps(measured.lifecycle)
     work = _serving(spans, steps, matching) if len(steps) else _runtime(spans, matching)
     return [] if work is None else [_draw(work, which, first) for which, first in _windows(work)]
 

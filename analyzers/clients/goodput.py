@@ -1,4 +1,4 @@
-"""Goodput: how many requests met the latencies that a user promises (metrics.md, Requests)."""
+"""Goodput: how many requests met the latencies that a user promises (docs/metrics.md, Requests)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the clients saw: latencies, rates and MTP counts of requests (metrics.md, Requests and MTP)."""
+"""What the clients saw: latencies, rates and MTP counts of requests (docs/metrics.md, Requests)."""
 
 from __future__ import annotations
 

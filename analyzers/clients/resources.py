@@ -1,4 +1,4 @@
-"""What the processes of a run held over time, and how much it grew (metrics.md, Resources)."""
+"""What the processes of a run held over time, and how much it grew (docs/metrics.md, Resources)."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def describe_side(runs: Sequence[Run]) -> Side:
     """The runs of a side, their machine, and what makes their figures doubtful."""
     revisions = {run.manifest.git.get("revision") if run.manifest is not None else None for run in runs}
     machines = {run.samples.machine for run in runs}
-    conditions = [conditions_of(run.manifest.host, run.path) for run in runs if run.manifest is not None]
+    conditions = [conditions_of(run.manifest, run.path) for run in runs if run.manifest is not None]
     return Side(
         runs=[run.path for run in runs],
         machine=machines.pop() if len(machines) == 1 else None,

@@ -7,7 +7,7 @@ from statistics import median
 
 from analyzers.clients.requests import RequestFigures
 from analyzers.clients.resources import GROWTH_LIMIT
-from analyzers.findings.context import Measured
+from analyzers.measurement import Measured
 from analyzers.recording.recording import Recording
 from analyzers.report.model import Finding, Report, Severity
 from analyzers.statistics.summary import summarize
@@ -22,15 +22,15 @@ COLD_STEPS_SHARE = 20
 """One in so many steps, the first ones, is compared with the rest."""
 
 
-def clients(measured: Measured) -> Iterable[Finding]:
+def clients(measured: Measured, report: Report) -> Iterable[Finding]:
     """What is wrong with requests, warm-up, resources and MTP's tokens."""
-    for figures in measured.report.requests:
+    for figures in report.requests:
         yield from _requests(figures)
     yield from _cold_start(measured.recording)
     for pipeline in measured.pipelines:
         yield from _cold_steps(pipeline)
-    yield from _resources(measured.report)
-    yield from _mtp_accuracy(measured.report)
+    yield from _resources(report)
+    yield from _mtp_accuracy(report)
 
 
 def _requests(figures: RequestFigures) -> Iterable[Finding]:

@@ -14,11 +14,11 @@ from statistics import median
 
 import numpy as np
 
-from analyzers.findings.context import Measured
+from analyzers.measurement import Measured
 from analyzers.report.model import Finding
 from analyzers.statistics.robust import lowest_outlier
 from analyzers.statistics.summary import uniform_test
-from analyzers.steps.pipeline import span_reference
+from analyzers.steps.endpoints import span_reference
 from analyzers.table.spans import ABSENT, Kind, SpanTable, as_id
 from analyzers.text.words import milliseconds
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from analyzers.findings.context import Measured
 from analyzers.findings.host import shared_cores
-from analyzers.report.model import Finding
+from analyzers.measurement import Measured
+from analyzers.report.model import Finding, Report
 from analyzers.steps.pipeline import Pipeline
 from analyzers.table.callables import is_prefill
 from analyzers.text.words import counted, listed, milliseconds
@@ -14,19 +14,19 @@ from analyzers.text.words import counted, listed, milliseconds
 _FIGURES = {2: "two", 3: "three", 4: "four"}
 
 
-def healthy(measured: Measured, findings: Sequence[Finding]) -> Iterable[Finding]:
+def healthy(measured: Measured, report: Report, findings: Sequence[Finding]) -> Iterable[Finding]:
     """The finding that a pipeline does what it was told to, given all the others: none of them is more than information.
 
     A pipeline that overlaps in part, or of which nobody declared a depth, is neither wrong nor known to be right.
     """
     if any(finding.severity != "info" for finding in findings):
         return
-    pipeline = next((item for item in measured.report.pipelines if not is_prefill(item.callable)), None)
+    pipeline = next((item for item in report.pipelines if not is_prefill(item.callable)), None)
     overlap = _overlap(pipeline) if pipeline is not None else ""
     if pipeline is None or not overlap:
         return
     clauses = [overlap]
-    skew = next((entry for entry in measured.report.skew if entry.callable == pipeline.callable), None)
+    skew = next((entry for entry in report.skew if entry.callable == pipeline.callable), None)
     if skew is not None and skew.last_to_end.test is not None:
         uneven = next((finding for finding in findings if finding.code == "uneven_work"), None)
         late = uneven.title.removeprefix(f"{pipeline.callable}: ") if uneven is not None else ""
@@ -38,7 +38,7 @@ def healthy(measured: Measured, findings: Sequence[Finding]) -> Iterable[Finding
         evidence.append(
             f"{counted(skew.rounds, f'{skew.scope} round')} on {counted(len(skew.ranks), 'rank')}"
         )
-    evidence.append(counted(measured.report.records, "record"))
+    evidence.append(counted(report.records, "record"))
     measured_what = f"measured: {listed(evidence)}"
     shared = shared_cores(measured.recording.manifest)
     if shared and skew is not None and skew.runner_end_skew.p50:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from analyzers.rundir import Manifest
 from analyzers.text.words import counted
 
@@ -16,14 +14,14 @@ def shared_cores(manifest: Manifest | None) -> str:
     """
     if manifest is None or not any(process.device.startswith("cpu") for process in manifest.device_map):
         return ""
-    cores = manifest.host.get("cores", "")
-    load = re.match(r"\d+(?:\.\d+)?", manifest.host.get("load_average", ""))
+    cores, load = manifest.host.cores, manifest.host_before.load_average_1min
     ranks = len(manifest.device_map)
-    if not cores.isdecimal():
+    if cores is None:
         return ""
     busy = ranks + 1
-    if busy > int(cores):
-        return f"{counted(ranks, 'rank')} and the engine share {counted(int(cores), 'core')}"
-    if load is not None and busy + float(load[0]) > int(cores):
-        return f"{counted(ranks, 'rank')} and the engine share {counted(int(cores), 'core')} with a load of {load[0]}"
+    shared = f"{counted(ranks, 'rank')} and the engine share {counted(cores, 'core')}"
+    if busy > cores:
+        return shared
+    if load is not None and busy + load > cores:
+        return f"{shared} with a load of {load:.2f}"
     return ""

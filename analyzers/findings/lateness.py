@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
-import numpy as np
-
-from analyzers.findings.context import Measured
 from analyzers.findings.host import shared_cores
 from analyzers.findings.work import Work
+from analyzers.measurement import Measured
 from analyzers.ranks.rounds import Round
+from analyzers.ranks.runner_times import RunnerTimes
 from analyzers.ranks.skew import Lateness, RankSkew
 from analyzers.ranks.spread import STANDS_OUT, Spread
 from analyzers.report.model import Finding, Severity
@@ -101,14 +99,14 @@ class _Ranks:
     """The ranks of one callable."""
 
     def __init__(self, skew: RankSkew, rounds: Sequence[Round], measured: Measured) -> None:
-        compared = [item for item in rounds if _comparable(item)]
+        times = RunnerTimes.of(rounds)
         self._skew = skew
-        self._end = _spread(skew.ranks, compared, "end")
+        self._end = Spread.of(times, "end")
         self._last = [
             last
             for figures, spread in (
                 (skew.last_to_end, self._end),
-                (skew.last_to_start, _spread(skew.ranks, compared, "start")),
+                (skew.last_to_start, Spread.of(times, "start")),
             )
             if (last := _Last.of(figures, spread)) is not None
         ]
@@ -236,17 +234,3 @@ class _Ranks:
                 "worst_ns": worst.after_median_ns,
             },
         )
-
-
-def _comparable(item: Round) -> bool:
-    """Whether a round has a runner on every one of at least two ranks."""
-    return (
-        item.complete and len(item.runs) > 1 and all("runner_run" in run.phases for run in item.runs.values())
-    )
-
-
-def _spread(ranks: list[int], rounds: Sequence[Round], edge: Literal["start", "end"]) -> Spread:
-    times = [
-        [getattr(item.runs[rank].phases["runner_run"], f"{edge}_ns") for rank in ranks] for item in rounds
-    ]
-    return Spread.of(ranks, np.array(times, dtype=np.int64).reshape(len(times), len(ranks)))

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from analyzers.findings.context import Measured
-from analyzers.report.model import Finding, FindingCode, Severity
+from analyzers.measurement import Measured
+from analyzers.report.model import Finding, FindingCode, Report, Severity
 from analyzers.steps.bubbles import StepTime
 from analyzers.steps.endpoints import SpanReference
 from analyzers.steps.pipeline import Pipeline
@@ -76,11 +76,11 @@ _CAUSES: dict[Serialiser, _Cause] = {
 }
 
 
-def pipelines(measured: Measured) -> Iterable[Finding]:
+def pipelines(measured: Measured, report: Report) -> Iterable[Finding]:
     """The state of each decode pipeline, with the wait that serialises a collapsed one; and who sets the pace."""
-    for pipeline in measured.report.pipelines:
+    for pipeline in report.pipelines:
         yield from _pipeline(pipeline, measured)
-    for step_time in measured.report.step_time:
+    for step_time in report.step_time:
         yield from _pace(step_time)
     yield from _synchronous_fallback(measured)
 
@@ -172,7 +172,7 @@ def _synchronous_fallback(measured: Measured) -> Iterable[Finding]:
     """Waits that lie inside their submit, and decode steps that ran blocking beside submitted ones."""
     inside = [
         fault
-        for fault in measured.report.lifecycle.faults
+        for fault in measured.lifecycle.faults
         if fault.kind == "wait_before_submit_end" and _nested(fault.spans[0], fault.spans[1])
     ]
     if inside:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
 
-from analyzers.findings.context import Measured
 from analyzers.findings.lateness import lateness
 from analyzers.findings.tails import long_tails
+from analyzers.measurement import Measured
 from analyzers.ranks.rounds import RankRun, Round
 from analyzers.ranks.skew import RankSkew
 from analyzers.report.model import Finding, Report, Severity
@@ -29,11 +29,11 @@ GAP_SHARE = 0.02
 """Gaps between phases that take less than this share of a run say nothing about the trace."""
 
 
-def ranks(measured: Measured) -> Iterable[Finding]:
+def ranks(measured: Measured, report: Report) -> Iterable[Finding]:
     """Incomplete rounds, late and slow ranks, and what is unusual inside their runs."""
-    yield from _rounds(measured.report, measured.matching.not_overlapping)
-    for skew in _headline(measured.report.skew):
-        rounds = [item for item in measured.matching.rounds if item.callable == skew.callable]
+    yield from _rounds(report, measured.matching.not_overlapping)
+    for skew in _headline(report.skew):
+        rounds = measured.matching.of(skew.callable)
         chosen = _in_scope(skew, rounds, measured)
         yield from lateness(skew, [item for _, item in chosen], measured)
         if not is_prefill(skew.callable):
@@ -48,11 +48,10 @@ def _in_scope(skew: RankSkew, rounds: Sequence[Round], measured: Measured) -> li
     """The rounds that the figures cover, with their index."""
     if skew.scope == "all":
         return list(enumerate(rounds))
-    steady = {key for result in measured.pipelines for key in result.steady_steps.dispatch_id.tolist()}
     return [
         (index, item)
         for index, item in enumerate(rounds)
-        if next(iter(item.runs.values())).dispatch_id in steady
+        if next(iter(item.runs.values())).dispatch_id in measured.steady_dispatches
     ]
 
 

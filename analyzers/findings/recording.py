@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from analyzers.findings.context import Measured
+from analyzers.measurement import Measured
 from analyzers.readers.load_report import IssueKind, LoadReport
 from analyzers.recording.recording import Recording
 from analyzers.report.model import Finding, Report
@@ -19,9 +19,9 @@ _REPAIRS: frozenset[IssueKind] = frozenset(
 _LOG_LEVEL_ADVICE = "run again with the runtime's log at TIMING level (PYPTO_RUNTIME_LOG=v9)"
 
 
-def recording(measured: Measured) -> Iterable[Finding]:
+def recording(measured: Measured, report: Report) -> Iterable[Finding]:
     """Whether there is anything to measure, and what is missing from it or wrong with it."""
-    report, source = measured.report, measured.recording
+    source = measured.recording
     yield from _no_data(report, source)
     if report.filters:
         title = f"figures cover a part of the recording: {'; '.join(report.filters)}"

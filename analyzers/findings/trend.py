@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from analyzers.findings.context import Measured
+from analyzers.measurement import Measured
 from analyzers.readers.requests import RequestTiming
 from analyzers.report.model import Finding
 

@@ -11,38 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-STABLE = (
-    "processor",
-    "machine",
-    "cores",
-    "memory_bytes",
-    "governor",
-    "kernel",
-    "cpu_limit",
-    "memory_limit",
-    "device",
-    "driver",
-)
-"""Host facts that name the machine. Not the host name: a container gets a new one at every start."""
+from analyzers.machine import MachineFacts, MachineState, NoLimit
+from analyzers.rundir import Manifest
 
 STABLE_VERSIONS = ("python", "torch")
 """Versions that belong to the machine. Not the version of dsv4bench: that is what a gate compares."""
-
-VOLATILE = (
-    "sampled_s",
-    "load_average",
-    "busy_s",
-    "own_cpu_s",
-    "steal_s",
-    "cpu_mhz",
-    "temperature_c",
-    "throttle_count",
-    "quota_throttled_s",
-    "cpu_pressure_s",
-)
-"""Host facts that tell how the machine was when a run began; with `END` behind the name, when it ended."""
-
-END = "_end"
 
 BUSY_LOAD = 0.5
 """Load average a core above which a machine is busy."""
@@ -54,7 +27,7 @@ QUOTA_SHARE = 0.02
 """Share of a run that the container's processor limit may hold it back."""
 FREQUENCY_SPREAD = 0.05
 """Spread of the processor's frequency over the runs, as a share of its median."""
-TEMPERATURE_SPREAD_C = 15.0
+TEMPERATURE_SPREAD_CELSIUS = 15.0
 """Spread of the temperature over the runs."""
 
 
@@ -72,44 +45,64 @@ class Conditions(msgspec.Struct, frozen=True):
     """Used by processes that are not of the run."""
     steal: float | None = None
     quota: float | None = None
-    frequency_mhz: float | None = None
+    frequency_hz: float | None = None
     """Mean of begin and end."""
-    temperature_c: float | None = None
+    temperature_celsius: float | None = None
     """The higher of begin and end."""
     throttled: int | None = None
     """How often the processor slowed down for its temperature."""
 
 
-def fingerprint(host: Mapping[str, str], versions: Mapping[str, str]) -> str:
-    """The machine as `key=value; ...`, equal for runs of one machine; facts that a manifest lacks are left out."""
-    facts = {key: host[key] for key in STABLE if key in host}
-    facts |= {key: versions[key] for key in STABLE_VERSIONS if key in versions}
-    if "memory_bytes" in facts and facts["memory_bytes"].isdecimal():
+def fingerprint(host: MachineFacts, versions: Mapping[str, str]) -> str:
+    """The machine as `key=value; ...`, equal for runs of one machine; facts that are not known are left out.
+
+    Not the host name: a container gets a new one at every start.
+    """
+    facts = {
+        "processor": host.processor,
+        "machine": host.architecture,
+        "cores": host.cores,
         # A kernel keeps a little more or less for itself at every start.
-        facts["memory_bytes"] = f"{int(facts['memory_bytes']) / 2**30:.0f} GiB"
-    return "; ".join(f"{key.removesuffix('_bytes')}={value}" for key, value in facts.items())
+        "memory": f"{host.memory_bytes / 2**30:.0f} GiB" if host.memory_bytes is not None else None,
+        "governor": host.governor,
+        "kernel": host.kernel,
+        "cpu_limit": _limit(host.cpu_limit_cores),
+        "memory_limit": host.memory_limit_bytes,
+        "device": host.device,
+        "driver": host.driver,
+        **{key: versions.get(key) for key in STABLE_VERSIONS},
+    }
+    return "; ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
 
 
-def conditions_of(host: Mapping[str, str], label: str) -> Conditions:
-    """How the machine was, from the host facts of a run; `label` names the run for people."""
-    cores = _number(host.get("cores"))
-    duration = _difference(host, "sampled_s")
-    capacity = duration * cores if duration and cores else None
-    busy, own, steal = (_difference(host, key) for key in ("busy_s", "own_cpu_s", "steal_s"))
+def conditions_of(manifest: Manifest, label: str) -> Conditions:
+    """How the machine was during the run of this manifest; `label` names the run for people."""
+    return conditions_between(manifest.host, manifest.host_before, manifest.host_after, label)
+
+
+def conditions_between(
+    host: MachineFacts, before: MachineState, after: MachineState, label: str
+) -> Conditions:
+    """How a machine was between two states; `label` names for people what ran meanwhile."""
+    duration = _difference(before.sampled_s, after.sampled_s)
+    capacity = duration * host.cores if duration and host.cores else None
+    busy = _difference(before.busy_s, after.busy_s)
+    own = _difference(before.own_cpu_s, after.own_cpu_s)
+    steal = _difference(before.steal_s, after.steal_s)
     others = max(0.0, busy - own) if busy is not None and own is not None else None
-    quota = _difference(host, "quota_throttled_s")
-    throttled = _difference(host, "throttle_count")
-    temperatures = _both(host, "temperature_c")
-    frequencies = _both(host, "cpu_mhz")
+    quota = _difference(before.quota_throttled_s, after.quota_throttled_s)
+    throttled = _difference(before.throttle_count, after.throttle_count)
+    temperatures = _known(before.temperature_celsius, after.temperature_celsius)
+    frequencies = _known(before.frequency_hz, after.frequency_hz)
     return Conditions(
         label,
-        cores=int(cores) if cores else None,
-        load=_number(host.get("load_average", "").partition(" ")[0]),
+        cores=host.cores or None,
+        load=before.load_average_1min,
         others=others / capacity if others is not None and capacity else None,
         steal=steal / capacity if steal is not None and capacity else None,
         quota=quota / duration if quota is not None and duration else None,
-        frequency_mhz=statistics.fmean(frequencies) if frequencies else None,
-        temperature_c=max(temperatures) if temperatures else None,
+        frequency_hz=statistics.fmean(frequencies) if frequencies else None,
+        temperature_celsius=max(temperatures) if temperatures else None,
         throttled=int(throttled) if throttled is not None else None,
     )
 
@@ -136,36 +129,29 @@ def what_moved(runs: Sequence[Conditions]) -> list[str]:
             warnings.append(
                 f"{text.format(worst=worst)} ({label}; more than {limit:.0%} in {len(above)} of {len(shares)} runs)"
             )
-    frequencies = [run.frequency_mhz for run in runs if run.frequency_mhz is not None]
-    if frequencies and max(frequencies) - min(frequencies) > FREQUENCY_SPREAD * statistics.median(
-        frequencies
-    ):
+    frequencies = [run.frequency_hz for run in runs if run.frequency_hz is not None]
+    low, high = min(frequencies, default=0.0), max(frequencies, default=0.0)
+    if frequencies and high - low > FREQUENCY_SPREAD * statistics.median(frequencies):
         warnings.append(
-            f"the processor's frequency moved from {min(frequencies):.0f} to {max(frequencies):.0f} MHz between runs"
+            f"the processor's frequency moved from {low / 1e6:.0f} to {high / 1e6:.0f} MHz between runs"
         )
-    temperatures = [run.temperature_c for run in runs if run.temperature_c is not None]
-    if temperatures and max(temperatures) - min(temperatures) > TEMPERATURE_SPREAD_C:
-        warnings.append(
-            f"the temperature moved from {min(temperatures):.0f} to {max(temperatures):.0f} °C between runs"
-        )
+    temperatures = [run.temperature_celsius for run in runs if run.temperature_celsius is not None]
+    low, high = min(temperatures, default=0.0), max(temperatures, default=0.0)
+    if high - low > TEMPERATURE_SPREAD_CELSIUS:
+        warnings.append(f"the temperature moved from {low:.0f} to {high:.0f} °C between runs")
     throttled = [run.label for run in runs if run.throttled]
     if throttled:
         warnings.append(f"the processor was throttled for its temperature in {', '.join(throttled)}")
     return warnings
 
 
-def _both(host: Mapping[str, str], key: str) -> list[float]:
-    values = (_number(host.get(key)), _number(host.get(key + END)))
+def _limit(limit: float | NoLimit | None) -> str | None:
+    return f"{limit:g}" if isinstance(limit, float) else limit
+
+
+def _known(*values: float | None) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _difference(host: Mapping[str, str], key: str) -> float | None:
-    values = _both(host, key)
-    return values[1] - values[0] if len(values) == 2 else None
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text else None
-    except ValueError:  # "none" or "unknown": the machine does not say
-        return None
+def _difference(before: float | None, after: float | None) -> float | None:
+    return after - before if before is not None and after is not None else None

@@ -1,4 +1,4 @@
-"""How small a regression so many runs catch, and how many a decision takes (docs/gating.md, Choosing the number of runs)."""
+"""How small a regression so many runs catch, and how many a decision takes (docs/gating.md)."""
 
 from __future__ import annotations
 

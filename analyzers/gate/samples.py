@@ -201,7 +201,7 @@ def _of_one(run: _Run) -> Samples:
 
 def _conditions(runs: Sequence[_Run]) -> list[str]:
     manifests = [(run.label, run.manifest) for run in runs if run.manifest is not None]
-    warnings = what_moved([conditions_of(manifest.host, label) for label, manifest in manifests])
+    warnings = what_moved([conditions_of(manifest, label) for label, manifest in manifests])
     dirty = sum(manifest.git.get("dirty") == "true" for _, manifest in manifests)
     if dirty:
         warnings.append(f"{dirty} of {len(runs)} runs are of a source tree with uncommitted changes")

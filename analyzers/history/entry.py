@@ -14,7 +14,7 @@ from analyzers.analysis import analyze, judge
 from analyzers.errors import UnusableInputError
 from analyzers.gate.comparability import machine_name, run_config
 from analyzers.gate.metrics import run_values
-from analyzers.recording.run_directory import read_manifest
+from analyzers.readers.manifest import read_manifest
 from analyzers.rundir import Manifest, RunDirectory
 
 UNKNOWN = "unknown"
@@ -73,7 +73,7 @@ def read_entry(directory: Path) -> Entry:
     return Entry(
         identity=_identity(run),
         origin=_digest(
-            [manifest.profile, manifest.host.get("hostname"), manifest.clocks, manifest.timing.started_ns]
+            [manifest.profile, manifest.host.hostname, manifest.clocks, manifest.timing.started_ns]
         ),
         profile=_text(config.get("profile")),
         backend=_text(config.get("engine.backend")),

@@ -1,4 +1,4 @@
-"""How far apart ranks start spans of one name, where their traces share a clock (metrics.md, Ranks)."""
+"""How far apart ranks start spans of one name, where their traces share a clock (docs/metrics.md, Ranks)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds: the runs of one dispatch on every rank, matched by identity (metrics.md, Ranks)."""
+"""Rounds: the runs of one dispatch on every rank, matched by identity (docs/metrics.md, Ranks)."""
 
 from __future__ import annotations
 
@@ -75,6 +75,10 @@ class RoundMatching:
     without_root: int
     """Runs of which phases were found but not the root."""
 
+    def of(self, callable_name: str) -> list[Round]:
+        """The rounds of one callable, in time order."""
+        return [item for item in self.rounds if item.callable == callable_name]
+
 
 def rank_runs(spans: SpanTable, names: DispatchNames) -> tuple[list[RankRun], int]:
     """Every run with a root and a rank, and how many runs lost theirs.
@@ -102,7 +106,7 @@ def rank_runs(spans: SpanTable, names: DispatchNames) -> tuple[list[RankRun], in
 
 
 def _bound_ahead(spans: SpanTable) -> dict[tuple[int, int], Interval]:
-    """Spans of binding ahead by (rank, dispatch id): `ext.*` records belong to no invocation (formats.md, 1)."""
+    """Spans of binding ahead by (rank, dispatch id): `ext.*` records belong to no run (docs/formats.md, Runtime records)."""
     rows = np.flatnonzero(spans.named(BIND_AHEAD) & (spans.rank != ABSENT) & (spans.dispatch_id != ABSENT))
     return {
         (int(spans.rank[row]), int(spans.dispatch_id[row])): _interval(spans, row) for row in rows.tolist()

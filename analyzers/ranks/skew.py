@@ -1,4 +1,4 @@
-"""How far apart the ranks are in each round, who is late, what a rank's run consists of (metrics.md, Ranks)."""
+"""How far apart the ranks are in each round, who is late, what a rank's run consists of (docs/metrics.md, Ranks)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from itertools import pairwise
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from analyzers.ranks.rounds import PHASES, MatchedBy, RankRun, RoundMatching
 from analyzers.ranks.rounds import Round as RankRound
+from analyzers.ranks.runner_times import Edge, RunnerTimes
 from analyzers.statistics.summary import Summary, UnevenTest, summarize, uniform_test
 from analyzers.table.callables import is_prefill
 from analyzers.table.intervals import Interval
@@ -33,7 +35,7 @@ class LateRank(msgspec.Struct, frozen=True):
 class Lateness(msgspec.Struct, frozen=True):
     """How often each rank was last over the complete rounds, and how likely that is by chance."""
 
-    edge: Literal["start", "end"]
+    edge: Edge
     counts: dict[int, int]
     """rank -> rounds in which it alone was last."""
     rounds: int
@@ -103,6 +105,10 @@ class RankSkew(msgspec.Struct, frozen=True):
     clocks: str = ""
     """What the ranks' clocks take from the figures across ranks: `withheld: ...`, `uncalibrated: ...`; "" is nothing."""
 
+    def at(self, edge: Edge) -> Summary:
+        """The runner-start or the runner-end skew."""
+        return self.runner_start_skew if edge == "start" else self.runner_end_skew
+
 
 def measure_skew(
     matching: RoundMatching, *, late_ns: int = LATE_NS, steady_dispatches: Collection[int] | None = None
@@ -140,16 +146,8 @@ def _measure(
     bubbles: dict[tuple[int, int], int],
 ) -> RankSkew:
     runs = [run for _, item in rounds for run in item.runs.values()]
-    compared = [(index, item) for index, item in rounds if item.complete and len(item.runs) > 1]
-    runners = [
-        (index, item, {rank: run.phases["runner_run"] for rank, run in item.runs.items()})
-        for index, item in compared
-        if all("runner_run" in run.phases for run in item.runs.values())
-    ]
-    starts = [_spread([interval.start_ns for interval in by_rank.values()]) for _, _, by_rank in runners]
-    ends = [_spread([interval.end_ns for interval in by_rank.values()]) for _, _, by_rank in runners]
-    start_of = [(i, r, {rank: x.start_ns for rank, x in by_rank.items()}) for i, r, by_rank in runners]
-    end_of = [(i, r, {rank: x.end_ns for rank, x in by_rank.items()}) for i, r, by_rank in runners]
+    times = RunnerTimes.of([item for _, item in rounds])
+    starts, ends = times.spread("start"), times.spread("end")
     return RankSkew(
         callable=name,
         scope=scope,
@@ -166,14 +164,14 @@ def _measure(
         runner_start_skew=summarize(starts),
         runner_end_skew=summarize(ends),
         step_end_skew=summarize(
-            [_spread([run.root.end_ns for run in item.runs.values()]) for _, item in compared]
+            [_root_end_spread(item) for _, item in rounds if item.complete and len(item.runs) > 1]
         ),
-        rounds_over_late_start_skew=sum(skew > late_ns for skew in starts),
-        rounds_over_late_end_skew=sum(skew > late_ns for skew in ends),
-        late_starts=_late(start_of, late_ns),
-        long_tails=_late(end_of, late_ns),
-        last_to_start=_lateness("start", start_of, matching.ranks),
-        last_to_end=_lateness("end", end_of, matching.ranks),
+        rounds_over_late_start_skew=int((starts > late_ns).sum()),
+        rounds_over_late_end_skew=int((ends > late_ns).sum()),
+        late_starts=_late("start", times, rounds, late_ns),
+        long_tails=_late("end", times, rounds, late_ns),
+        last_to_start=_lateness("start", times, matching.ranks),
+        last_to_end=_lateness("end", times, matching.ranks),
         root=summarize([run.root.duration_ns for run in runs]),
         bind=_phase(runs, "bind"),
         runner_run=_phase(runs, "runner_run"),
@@ -208,51 +206,44 @@ def _by_rank(runs: Sequence[RankRun]) -> list[RankTimes]:
     ]
 
 
-def _spread(times: Sequence[int]) -> int:
-    return max(times) - min(times)
+def _root_end_spread(item: RankRound) -> int:
+    ends = [run.root.end_ns for run in item.runs.values()]
+    return max(ends) - min(ends)
 
 
 def _phase(runs: Sequence[RankRun], phase: str) -> Summary:
     return summarize([run.phases[phase].duration_ns for run in runs if phase in run.phases])
 
 
-def _twice_median(times: Sequence[int]) -> int:
-    """Twice the median, so that the mean of the two middle times stays an exact integer."""
-    ordered = sorted(times)
-    middle = len(ordered) // 2
-    return 2 * ordered[middle] if len(ordered) % 2 else ordered[middle - 1] + ordered[middle]
-
-
-def _late(rounds: Sequence[tuple[int, RankRound, dict[int, int]]], late_ns: int) -> list[LateRank]:
+def _late(
+    edge: Edge, times: RunnerTimes, rounds: Sequence[tuple[int, RankRound]], late_ns: int
+) -> list[LateRank]:
+    twice_after = times.twice_after_median(edge)
     late = []
-    for index, item, times in rounds:
-        twice_median = _twice_median(list(times.values()))
-        for rank, time in times.items():
-            if 2 * time - twice_median > 2 * late_ns:
-                after = (2 * time - twice_median) / 2
-                late.append(LateRank(round=index, key=list(item.key), rank=rank, after_median_ns=after))
+    for row, column in np.argwhere(twice_after > 2 * late_ns).tolist():
+        index, item = rounds[times.positions[row]]
+        after_ns = float(twice_after[row, column] / 2)
+        late.append(
+            LateRank(round=index, key=list(item.key), rank=times.ranks[column], after_median_ns=after_ns)
+        )
     return late
 
 
-def _lateness(
-    edge: Literal["start", "end"],
-    rounds: Sequence[tuple[int, RankRound, dict[int, int]]],
-    ranks: Sequence[int],
-) -> Lateness:
+def _lateness(edge: Edge, times: RunnerTimes, ranks: Sequence[int]) -> Lateness:
     excess: dict[int, list[float]] = {rank: [] for rank in ranks}
-    for _, _, times in rounds:
-        last = max(times.values())
-        late_ranks = [rank for rank, time in times.items() if time == last]
-        if len(late_ranks) == 1:
-            excess[late_ranks[0]].append((2 * last - _twice_median(list(times.values()))) / 2)
-    counts = {rank: len(times) for rank, times in excess.items()}
+    is_last = times.at(edge) == times.last(edge)[:, None]
+    after_median = times.after_median(edge)
+    for row in np.flatnonzero(is_last.sum(axis=1) == 1).tolist():
+        column = int(is_last[row].argmax())
+        excess[times.ranks[column]].append(float(after_median[row, column]))
+    counts = {rank: len(found) for rank, found in excess.items()}
     return Lateness(
         edge=edge,
         counts=counts,
         rounds=sum(counts.values()),
         test=uniform_test(list(counts.values())),
         median_excess_ns={
-            rank: median for rank, times in excess.items() if (median := summarize(times).p50) is not None
+            rank: median for rank, found in excess.items() if (median := summarize(found).p50) is not None
         },
     )
 

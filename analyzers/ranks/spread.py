@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from analyzers.ranks.runner_times import Edge, Floats, RunnerTimes
 
 STANDS_OUT = 3
 """A rank stands out when it is late by so many standard deviations of the others (their modified z)."""
@@ -26,15 +25,13 @@ _MAD_TO_SIGMA = 1.4826
 class Spread:
     """`after_ns[round, column]`: how long after its round's median the rank of a column was at one edge, in ns."""
 
-    ranks: list[int]
+    ranks: tuple[int, ...]
     after_ns: Floats
 
     @classmethod
-    def of(cls, ranks: list[int], times_ns: npt.NDArray[np.int64]) -> Spread:
-        """From absolute times, (rounds, ranks)."""
-        # Offsets from the first are small: their median is exact in a float, that of the times would not be.
-        offsets = (times_ns - times_ns.min(axis=1, keepdims=True)).astype(np.float64)
-        return cls(ranks, offsets - np.median(offsets, axis=1, keepdims=True))
+    def of(cls, times: RunnerTimes, edge: Edge) -> Spread:
+        """Of the starts or of the ends of the runners."""
+        return cls(times.ranks, times.after_median(edge))
 
     def scatter_ns(self, rank: int) -> float:
         """How much the others vary from round to round: 1.4826 MAD around the median of each, pooled."""

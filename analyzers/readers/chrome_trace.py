@@ -1,10 +1,10 @@
-"""Chrome trace events to spans: X, begin/end, async pairs, instants, names (formats.md, section 2)."""
+"""Chrome trace events to spans: X, begin/end, async pairs, instants, names (docs/formats.md, Serving trace)."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from analyzers.readers.event_columns import (
 )
 from analyzers.readers.event_layout import is_undecided, layout_of
 from analyzers.readers.event_stream import EventStream
-from analyzers.readers.files import PIECE, is_plain, iterate_bytes
+from analyzers.readers.files import PIECE, OpenedFile, open_file
 from analyzers.readers.load_report import IssueCounter, LoadReport
 from analyzers.table.arguments import ArgumentFile, ArgumentList, decode_arguments
 from analyzers.table.spans import (
@@ -78,12 +78,11 @@ def read_chrome_trace(
     Raises:
         UnusableInputError: the content is no trace.
     """
-    counter = issues if issues is not None else IssueCounter()
     pieces = (data[start : start + PIECE] for start in range(0, len(data), PIECE))
-    trace = _read(pieces, _Assembler(path, clock, counter, ArgumentList()), counter)
-    if trace is None:
+    opened = OpenedFile(path, pieces, issues if issues is not None else IssueCounter())
+    if not looks_like(opened):
         raise UnusableInputError(f"{path}: not a trace: no traceEvents")
-    return trace
+    return read(opened, clock=clock)
 
 
 def stream_chrome_trace(path: Path, *, clock: Clock = Clock.FILE) -> ChromeTrace | None:
@@ -94,29 +93,37 @@ def stream_chrome_trace(path: Path, *, clock: Clock = Clock.FILE) -> ChromeTrace
     Raises:
         UnusableInputError: the file cannot be read, or looks like a trace and holds no event at all.
     """
-    issues = IssueCounter()
-    arguments = ArgumentFile(path) if is_plain(path) else ArgumentList()
-    return _read(iterate_bytes(path, issues), _Assembler(str(path), clock, issues, arguments), issues)
+    opened = open_file(path)
+    return read(opened, clock=clock) if looks_like(opened) else None
 
 
-def _read(pieces: Iterator[bytes], assembler: _Assembler, issues: IssueCounter) -> ChromeTrace | None:
-    head = next(pieces, b"")
-    while len(head) < _SHORTEST_HEAD or (is_undecided(head) and len(head) < _LONGEST_HEADER):
-        more = list(itertools.islice(pieces, 1 + len(head) // PIECE))
-        if not more:
+def looks_like(opened: OpenedFile) -> bool:
+    """Whether a file begins as a Chrome trace does; looks as far into it as it takes to tell."""
+    while len(opened.head) < _SHORTEST_HEAD or (
+        is_undecided(opened.head) and len(opened.head) < _LONGEST_HEADER
+    ):
+        if not opened.look_further():
             break
-        head = b"".join([head, *more])
-    layout = layout_of(head)
+    return layout_of(opened.head) is not None
+
+
+def read(opened: OpenedFile, *, clock: Clock = Clock.FILE) -> ChromeTrace:
+    """Read a file that looks like a Chrome trace.
+
+    Raises:
+        UnusableInputError: it holds no event at all.
+    """
+    layout = layout_of(opened.head)
     if layout is None:
-        return None
-    stream = EventStream(itertools.chain([head], pieces), layout, issues)
+        raise UnusableInputError(f"{opened.name}: not a trace: no traceEvents")
+    arguments = ArgumentFile(Path(opened.name)) if opened.is_plain else ArgumentList()
+    assembler = _Assembler(opened.name, clock, opened.issues, arguments)
+    stream = EventStream(opened.pieces(), layout, opened.issues)
     for batch in stream:
         assembler.add(batch.events, batch.offsets)
     trace = assembler.trace(stream.envelope)
-    if layout.is_lines and not trace.report.parsed and issues.lost("bad_line"):
-        raise UnusableInputError(
-            f"{trace.report.path}: not a trace: no traceEvents and no line that is an event"
-        )
+    if layout.is_lines and not trace.report.parsed and opened.issues.lost("bad_line"):
+        raise UnusableInputError(f"{opened.name}: not a trace: no traceEvents and no line that is an event")
     return trace
 
 

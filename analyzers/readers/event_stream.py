@@ -206,12 +206,15 @@ class EventStream:
         except DamagedError as error:
             self._skip_damage(at, is_cut=error.is_cut)
             return None
-        raw = content.data[at:end]
         content.position, self._after_element = end, True
-        offset = content.offset(at)
+        return self._element(value, content.data[at:end], at)
+
+    def _element(self, value: Any, raw: bytes, at: int) -> tuple[Event, int] | None:
+        """The event that a whole element is; an empty object is none, anything else that is none is counted."""
+        content, issues = self._content, self._issues
+        if value == {}:
+            return None
         if isinstance(value, dict):
-            if not value:
-                return None
             try:
                 event = event_of(raw)
             except (RecursionError, ValueError):
@@ -219,7 +222,7 @@ class EventStream:
             else:
                 if not is_utf8(raw):
                     issues.add("invalid_utf8", content.where(at))
-                return event, offset
+                return event, content.offset(at)
         issues.add("malformed", content.where(at), lost=1)
         return None
 
@@ -283,8 +286,12 @@ class EventStream:
             self.envelope = envelope_of(document)
             return
         self.envelope = self._envelope_in_text(trailer)
-        if not is_closed:
-            return
+        if is_closed:
+            self._check_trailer(trailer, is_whole=document is not None, where=where)
+
+    def _check_trailer(self, trailer: bytes, *, is_whole: bool, where: str) -> None:
+        """Count what is wrong behind the events of a document; `is_whole`: it parses, and has other events in there."""
+        issues, after = self._issues, trailer.decode(errors="replace")
         try:
             _, end = parse_value('{"": 0' + after, 0)
         except DamagedError as error:
@@ -296,7 +303,7 @@ class EventStream:
                 issues.add("damaged_document", where, lost=1)
             return
         behind = after[end - len('{"": 0') :].strip()
-        if behind or document:
+        if behind or is_whole:
             self._lose_trailer(trailer, where)
         else:
             issues.add("damaged_document", where, lost=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import functools
 import itertools
 import zlib
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ PIECE = 1 << 20
 _COMPRESSED_PIECE = 1 << 16
 _SALVAGED_AT_ONCE = 1 << 10
 _HEAD = 1 << 20
+_FIRST_TEXT = 1 << 16
 LONGEST_LINE = 1 << 24
 """Bytes after which a line is cut: what holds no line end for so long is no text."""
 
@@ -44,20 +46,6 @@ def is_plain(path: Path) -> bool:
     except OSError as error:
         raise UnusableInputError(f"{path}: cannot be read: {error.strerror or error}") from error
     return not first.startswith(GZIP_MAGIC) and _wide_encoding(first) is None
-
-
-def read_head(path: Path) -> bytes:
-    """The first megabyte of the content of `path`, or a little more.
-
-    Raises:
-        UnusableInputError: as `iterate_bytes` does.
-    """
-    head: list[bytes] = []
-    for piece in iterate_bytes(path, IssueCounter()):
-        head.append(piece)
-        if sum(map(len, head)) >= _HEAD:
-            break
-    return b"".join(head)
 
 
 def read_bytes(path: Path, issues: IssueCounter) -> bytes:
@@ -87,6 +75,58 @@ def iterate_bytes(path: Path, issues: IssueCounter) -> Iterator[bytes]:
             yield from _as_utf8(pieces, issues)
     except OSError as error:
         raise UnusableInputError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+class OpenedFile:
+    """The content of one file, front to back and once: its head may be looked at before."""
+
+    def __init__(
+        self, name: str, pieces: Iterator[bytes], issues: IssueCounter, *, is_plain: bool = False
+    ) -> None:
+        self.name = name
+        """Its path, as reports have it."""
+        self.issues = issues
+        """What is met in its text while it is read."""
+        self.is_plain = is_plain
+        """Whether an offset in the content is an offset in the file of that name."""
+        self.head = b""
+        self._pieces = pieces
+
+    def look_further(self) -> bool:
+        """Read about as much again into `head`; False when nothing is left."""
+        more = list(itertools.islice(self._pieces, 1 + len(self.head) // PIECE))
+        self.head = b"".join([self.head, *more])
+        return bool(more)
+
+    def first_megabyte(self) -> bytes:
+        """The first megabyte of the content, or a little more."""
+        while len(self.head) < _HEAD and self.look_further():
+            pass
+        return self.head
+
+    @functools.cached_property
+    def first_text(self) -> str:
+        """The first 64 KiB as text, from the first character that is no white space."""
+        return self.first_megabyte()[:_FIRST_TEXT].decode("utf-8-sig", errors="replace").lstrip()
+
+    def pieces(self) -> Iterator[bytes]:
+        """The content in pieces of about a megabyte, the head among them."""
+        head, self.head = self.head, b""
+        return itertools.chain([head], self._pieces)
+
+    def whole(self) -> bytes:
+        """The content in one piece."""
+        return b"".join(self.pieces())
+
+
+def open_file(path: Path) -> OpenedFile:
+    """Open `path`, whose content comes as `iterate_bytes` gives it.
+
+    Raises:
+        UnusableInputError: as `iterate_bytes` does, also while it is read.
+    """
+    issues = IssueCounter()
+    return OpenedFile(str(path), iterate_bytes(path, issues), issues, is_plain=is_plain(path))
 
 
 class Lines(NamedTuple):

@@ -1,7 +1,7 @@
 """Requests that guidellm measured, by the meaning of its figures and not by their names.
 
 guidellm calls `inter_token_latency_ms` what is `tpot` here, and `time_per_output_token_ms` what is `tpot_incl_first`
-(metrics.md, Requests). Whatever its records leave out follows from what they say.
+(docs/metrics.md, Requests). Whatever its records leave out follows from what they say.
 """
 
 from __future__ import annotations

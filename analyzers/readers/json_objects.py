@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from analyzers.readers.load_report import IssueCounter
@@ -17,6 +18,9 @@ _WORD_CUT = re.compile(
     r"|t|tr|tru|f|fa|fal|fals|n|nu|nul|N|Na|-?(I|In|Inf|Infi|Infin|Infini|Infinit)|[-+.eE\d]+"
 )
 """What the end of a text leaves unread of a word or a number."""
+
+_FIRST_LINES = 20
+"""Lines of which one must be a whole record to tell what a file is."""
 
 
 def decode_text(data: bytes, issues: IssueCounter) -> str:
@@ -72,6 +76,14 @@ def value_at(text: str, position: int) -> tuple[object, int] | None:
         return parse_value(text, position)
     except DamagedError:
         return None
+
+
+def first_objects(starts: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The objects that the first few of `starts` begin with: lines of which a damaged one hides nothing."""
+    for start in itertools.islice(starts, _FIRST_LINES):
+        found = value_at(start, 0)
+        if found is not None and isinstance(found[0], dict):
+            yield found[0]
 
 
 class LineNumbers:

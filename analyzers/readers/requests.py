@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from analyzers.readers.files import OpenedFile
 from analyzers.readers.guidellm import KEYS as GUIDELLM_KEYS
 from analyzers.readers.guidellm import plain_record, requests_of_document
-from analyzers.readers.json_objects import decode_text, iterate_lines
+from analyzers.readers.json_objects import decode_text, first_objects, iterate_lines
 from analyzers.readers.load_report import IssueCounter, LoadReport
 from analyzers.rundir import RequestRecord
 
@@ -74,6 +75,19 @@ def is_request(record: Any) -> bool:
         or is_outcome
         or isinstance(record.get("benchmarks"), list)
     )
+
+
+def looks_like(opened: OpenedFile) -> bool:
+    """Whether a file begins with a request record, or with a document that holds some."""
+    text = opened.first_megabyte().removeprefix(b"\xef\xbb\xbf").lstrip().decode(errors="replace")
+    # Most often the first line is the first object; a whole document may be one long object instead.
+    starts = (text, *text.split("\n")[1:])
+    return text.startswith("{") and any(map(is_request, first_objects(starts)))
+
+
+def read(opened: OpenedFile) -> Requests:
+    """Read a file of request records; see `read_requests`."""
+    return read_requests(opened.whole(), opened.name, issues=opened.issues)
 
 
 def read_requests(data: bytes, path: str, *, issues: IssueCounter | None = None) -> Requests:

@@ -1,4 +1,4 @@
-"""STRACE logs of the runtime (formats.md, section 1): records anywhere in any text, torn or glued.
+"""STRACE logs of the runtime (docs/formats.md, Runtime records): records anywhere in any text, torn or glued.
 
 A log is read in pieces of whole lines and kept as columns: its length does not matter.
 """
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzers.errors import UnusableInputError
-from analyzers.readers.files import LONGEST_LINE, Lines, is_plain, iterate_bytes, whole_lines
+from analyzers.readers.files import LONGEST_LINE, Lines, OpenedFile, open_file, whole_lines
 from analyzers.readers.json_objects import LineNumbers
 from analyzers.readers.load_report import IssueCounter, IssueKind, LoadReport
 from analyzers.readers.log_processes import ClockAnchor, LogProcesses, ProcessFinder
@@ -118,13 +118,27 @@ def stream_strace(path: Path, *, is_log: bool = False) -> StraceLog:
     Raises:
         UnusableInputError: the file cannot be read, or holds nothing of the runtime.
     """
-    issues = IssueCounter()
-    arguments = ArgumentFile(path, _attributes_in_file) if is_plain(path) else ArgumentList()
-    reader = _Reader(str(path), issues, arguments)
-    log = reader.read(iterate_bytes(path, issues))
-    if not reader.has_markers and not is_log and path.suffix != ".log":
+    return read(open_file(path), is_log=is_log)
+
+
+def looks_like(opened: OpenedFile) -> bool:
+    """Whether a file may be a log: any text is one until it was read, and of JSON what holds or is named a log."""
+    content = opened.first_megabyte().removeprefix(b"\xef\xbb\xbf").lstrip()
+    return (
+        not content.startswith(b"{")
+        or any(marker in content for marker in MARKERS)
+        or opened.name.endswith(".log")
+    )
+
+
+def read(opened: OpenedFile, *, is_log: bool = False) -> StraceLog:
+    """Read one log in pieces; see `stream_strace`."""
+    arguments = ArgumentFile(Path(opened.name), _attributes_in_file) if opened.is_plain else ArgumentList()
+    reader = _Reader(opened.name, opened.issues, arguments)
+    log = reader.read(opened.pieces())
+    if not reader.has_markers and not is_log and Path(opened.name).suffix != ".log":
         raise UnusableInputError(
-            f"{path}: not a trace: neither Chrome trace JSON, request records nor a log with [STRACE] records"
+            f"{opened.name}: not a trace: neither Chrome trace JSON, request records nor a log with [STRACE] records"
         )
     return log
 

@@ -60,16 +60,21 @@ class ClockAlignment(msgspec.Struct, frozen=True):
     hosts: list[HostClock] = []
 
     @property
+    def comparable(self) -> bool:
+        """Whether times of different ranks may be compared at all."""
+        return self.method != "not aligned"
+
+    @property
     def calibrated(self) -> bool:
         """Whether the error of a difference between two ranks is known."""
-        return self.method != "not aligned" and self.uncertainty_ns is not None
+        return self.comparable and self.uncertainty_ns is not None
 
     @property
     def statement(self) -> str:
         """Method, evidence and uncertainty in one line."""
         if self.method in ("one host clock", "one file"):
             return f"clocks: {self.method} ({self.evidence})" if self.evidence else f"clocks: {self.method}"
-        if self.method == "not aligned":
+        if not self.comparable:
             return f"clocks: not aligned ({self.evidence}): figures across ranks are withheld"
         if self.uncertainty_ns is not None:
             uncertainty = f"uncertainty {duration_text(self.uncertainty_ns)}, plus the difference of the hosts' wall clocks"

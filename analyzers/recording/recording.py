@@ -12,12 +12,15 @@ import numpy as np
 
 from analyzers.errors import UnusableInputError
 from analyzers.readers.chrome_trace import ChromeTrace, stream_chrome_trace
-from analyzers.readers.detect import detect_format
-from analyzers.readers.files import read_bytes, read_head
-from analyzers.readers.load_report import InputFormat, IssueCounter, LoadIssue, LoadReport
-from analyzers.readers.requests import Requests, RequestTiming, read_requests
+from analyzers.readers.files import open_file
+from analyzers.readers.formats import read_file
+from analyzers.readers.load_report import InputFormat, LoadIssue, LoadReport
+from analyzers.readers.manifest import DamagedManifestError, read_manifest
+from analyzers.readers.observations.counters import CounterReading, between
+from analyzers.readers.observations.observation import Observation, ObservedFile
+from analyzers.readers.requests import Requests, RequestTiming
+from analyzers.readers.requests import read as read_requests
 from analyzers.readers.run_records import read_mtp_accuracy, read_resources
-from analyzers.readers.small_files import Observation, ObservationKind, between, kind_of, read_small_file
 from analyzers.readers.strace import StraceLog, stream_strace
 from analyzers.recording.clocks import ONE_HOST_CLOCK, AlignedClocks, ClockAlignment, align_clocks, shifted
 from analyzers.recording.devices import log_devices
@@ -25,10 +28,8 @@ from analyzers.recording.log_clocks import process_clocks
 from analyzers.recording.rank_files import join_rank_files
 from analyzers.recording.rank_naming import RankAssignment, assign_ranks, rank_column
 from analyzers.recording.run_directory import (
-    DamagedManifestError,
     RunFiles,
     rank_of_log,
-    read_manifest,
     run_files,
     without_repeats,
 )
@@ -98,7 +99,7 @@ class _Collector:
         self.mtp_accuracy: MtpAccuracy | None = None
         self.observations: list[LoadReport] = []
         self.figures: list[Observation] = []
-        self._counters: tuple[str, bytes] | None = None
+        self._counters: CounterReading | None = None
         """The first of two readings of the same counters."""
         self.manifest: Manifest | None = None
         self.file_ranks: dict[str, int] = {}
@@ -108,47 +109,39 @@ class _Collector:
 
     def read_file(self, path: Path) -> None:
         """Read one file by what it is."""
-        streamed = stream_chrome_trace(path)
-        if streamed is not None:
-            self.traces.append(_on_host_clock(streamed))
-            return
-        head = read_head(path)
-        kind = kind_of(head)
-        found = detect_format(head, str(path)) if kind is None else "observations"
-        if found == "strace_log":
-            self.logs.append(stream_strace(path))
-            if (rank := rank_of_log(path)) is not None:
-                self.file_ranks[str(path)] = rank
-            return
-        if found == "manifest":
-            self.take_manifest(path)
-            return
-        issues = IssueCounter()
-        data = read_bytes(path, issues)
-        if kind is not None:
-            self._read_small_file(data, str(path), kind, issues)
-        else:
-            self.requests.append(read_requests(data, str(path), issues=issues))
+        match read_file(path):
+            case ChromeTrace() as trace:
+                self.traces.append(_on_host_clock(trace))
+            case StraceLog() as log:
+                self.logs.append(log)
+                if (rank := rank_of_log(path)) is not None:
+                    self.file_ranks[str(path)] = rank
+            case Requests() as requests:
+                self.requests.append(requests)
+            case ObservedFile() as observed:
+                self._take_observation(observed)
+            case Manifest() as manifest:
+                self._take_manifest(manifest, path)
 
-    def _read_small_file(self, data: bytes, path: str, kind: ObservationKind, issues: IssueCounter) -> None:
-        observation, report = read_small_file(data, path, kind, issues)
-        self.observations.append(report)
-        if kind == "counters" and self._counters is not None:
-            self.figures = [found for found in self.figures if found.path != self._counters[0]]
-            observation, self._counters = between(self._counters, (path, data)), None
-        elif kind == "counters":
-            self._counters = (path, data)
+    def _take_observation(self, observed: ObservedFile) -> None:
+        self.observations.append(observed.report)
+        observation = observed.observation
+        if isinstance(observed, CounterReading) and self._counters is not None:
+            self.figures.remove(self._counters.observation)
+            observation, self._counters = between(self._counters, observed), None
+        elif isinstance(observed, CounterReading):
+            self._counters = observed
         self.figures.append(observation)
 
-    def take_manifest(self, path: Path) -> None:
-        """Read a manifest and the device map in it."""
+    def _take_manifest(self, manifest: Manifest, path: Path) -> None:
+        """Take a manifest and the device map in it."""
         if self.manifest is not None:
             raise UnusableInputError(f"{path}: a second run: analyze runs one at a time")
-        self.manifest = read_manifest(path)
-        pids = [process.pid for process in self.manifest.device_map]
+        self.manifest = manifest
+        pids = [process.pid for process in manifest.device_map]
         # Ranks in containers may all have the same pid: it names none of them.
         self.manifest_ranks = {
-            process.pid: process.rank for process in self.manifest.device_map if pids.count(process.pid) == 1
+            process.pid: process.rank for process in manifest.device_map if pids.count(process.pid) == 1
         }
 
     def read_directory(self, directory: Path) -> None:
@@ -156,7 +149,7 @@ class _Collector:
         files: RunFiles = run_files(directory)
         if files.manifest is not None:
             try:
-                self.take_manifest(files.manifest)
+                self._take_manifest(read_manifest(files.manifest), files.manifest)
             except DamagedManifestError as error:
                 if files.only_manifest:
                     raise
@@ -175,9 +168,7 @@ class _Collector:
             server = stream_strace(files.server_log, is_log=True)
             self.logs.append(without_repeats(server, rank_logs))
         if files.requests is not None:
-            issues = IssueCounter()
-            data = read_bytes(files.requests, issues)
-            self.requests.append(read_requests(data, str(files.requests), issues=issues))
+            self.requests.append(read_requests(open_file(files.requests)))
         if files.resources is not None:
             samples, report = read_resources(files.resources)
             self.resources += samples

@@ -1,4 +1,4 @@
-"""A run directory (formats.md, section 3): which of its files to read, and how to count each record once."""
+"""A run directory (docs/formats.md, Run directory): which of its files to read, and how to count each record once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,10 @@ import numpy as np
 from analyzers.errors import UnusableInputError
 from analyzers.readers.load_report import LoadIssue
 from analyzers.readers.strace import StraceLog
-from analyzers.rundir import SCHEMA_VERSION, Manifest, RunDirectory
+from analyzers.rundir import RunDirectory
 from analyzers.table.spans import SpanTable
 
 _RANK_LOG = re.compile(r"rank-(\d{1,6})\.log")
-
-
-class DamagedManifestError(UnusableInputError):
-    """A `run.json` that is no manifest; the files beside it may still be readable."""
 
 
 @dataclass(frozen=True)
@@ -79,27 +75,6 @@ def rank_of_log(path: Path) -> int | None:
     """The rank in `rank-<r>.log`; None for any other name."""
     match = _RANK_LOG.fullmatch(path.name)
     return int(match[1]) if match else None
-
-
-def read_manifest(path: Path) -> Manifest:
-    """Read `run.json`.
-
-    Raises:
-        DamagedManifestError: it is no manifest.
-        UnusableInputError: it cannot be read, or was written by a newer version.
-    """
-    try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except OSError as error:
-        raise UnusableInputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise DamagedManifestError(f"{path}: not a manifest: {error}") from error
-    if manifest.schema_version > SCHEMA_VERSION:
-        raise UnusableInputError(
-            f"{path}: schema version {manifest.schema_version} is newer than this version reads "
-            f"({SCHEMA_VERSION}): analyze it with the dsv4bench that wrote it"
-        )
-    return manifest
 
 
 def without_repeats(server: StraceLog, rank_logs: Sequence[StraceLog]) -> StraceLog:

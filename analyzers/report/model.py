@@ -13,76 +13,24 @@ from analyzers.ranks.rank_starts import StartSkew
 from analyzers.ranks.rounds import LostRun
 from analyzers.ranks.skew import RankSkew
 from analyzers.readers.load_report import LoadReport
-from analyzers.readers.small_files import Observation
+from analyzers.readers.observations.observation import Observation
 from analyzers.recording.clocks import ClockAlignment
 from analyzers.recording.rank_map import NamedBy, RankDevice
+from analyzers.report.finding import Finding as Finding
+from analyzers.report.finding import FindingCode as FindingCode
+from analyzers.report.finding import Severity as Severity
 from analyzers.rundir import MtpAccuracy
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
-from analyzers.steps.endpoints import SpanReference
-from analyzers.steps.lifecycle import CrossProcessPair, Edge, Fault
+from analyzers.steps.faults import Fault
+from analyzers.steps.lifecycle import CrossProcessPair, Edge
 from analyzers.steps.pipeline import Pipeline
 from analyzers.steps.thread_load import LaneFigures
 
 SCHEMA_VERSION = 1
 
-Severity = Literal["error", "warning", "info"]
 TimingSource = Literal["submit_to_completion", "blocking_kernel_span"]
 Scope = Literal["all", "steady"]
-
-FindingCode = Literal[
-    "healthy",
-    "no_data",
-    "lost_records",
-    "repaired_input",
-    "input_note",
-    "lifecycle_fault",
-    "clocks_not_comparable",
-    "edge_of_window",
-    "pipeline",
-    "pipeline_collapsed",
-    "assumed_depth",
-    "rank_names",
-    "rank_conflict",
-    "rank_missing",
-    "matched_by_order",
-    "incomplete_rounds",
-    "late_ranks",
-    "straggler",
-    "no_persistent_straggler",
-    "uneven_work",
-    "requests_failed",
-    "cold_start",
-    "mtp_impossible",
-    "mtp_identity",
-    "run_status",
-    "faults_injected",
-    "resource_growth",
-    "mtp_accuracy",
-    "host_bound",
-    "device_bound",
-    "synchronous_fallback",
-    "slow_rank_in_exchange",
-    "long_tail_split",
-    "bind_outliers",
-    "record_gaps",
-    "acceptance_fell",
-    "filtered",
-]
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """Something the reader should know: what, on what evidence, and what to do about it."""
-
-    code: FindingCode
-    severity: Severity
-    title: str
-    evidence: str
-    advice: str = ""
-    figures: dict[str, float] = {}
-    """The evidence in numbers; the unit is in the name."""
-    spans: list[SpanReference] = []
-    """Where to look first."""
 
 
 class RunSummary(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from analyzers.report.model import Report, SpanFigures, StepFigures
 from analyzers.report.overview import overview
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
-from analyzers.steps.lifecycle import Fault
+from analyzers.steps.faults import Fault
 from analyzers.steps.pipeline import Overlap, Pipeline
 from analyzers.table.callables import is_prefill
 from analyzers.text.tables import MILLISECOND, UNAVAILABLE, Table, device_number, number, percent

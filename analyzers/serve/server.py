@@ -15,9 +15,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from analyzers.errors import UnusableInputError
+from analyzers.measurement import Measured
 from analyzers.serve.launcher import render_launcher
-from analyzers.swimlane import write_swimlane
-from analyzers.table.spans import SpanTable
+from analyzers.swimlane import timeline_of, write_timeline
 
 HOST = "127.0.0.1"
 PERFETTO_UI = "https://ui.perfetto.dev"
@@ -31,15 +31,15 @@ class Resource:
     body: bytes
 
 
-def draw_timeline(spans: SpanTable, *, comparable: bool = True) -> bytes:
-    """The combined timeline as a Perfetto protobuf; `comparable`, whether times of different ranks may be compared.
+def draw_timeline(measured: Measured) -> bytes:
+    """The timeline of a measured recording as a Perfetto protobuf.
 
     Raises:
         NoDataError: there is nothing to draw.
     """
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "timeline.pftrace"
-        write_swimlane(spans, path, comparable=comparable)
+        write_timeline(timeline_of(measured), path)
         return path.read_bytes()
 
 

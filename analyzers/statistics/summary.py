@@ -18,7 +18,7 @@ _EXACT_OUTCOMES = 50_000
 class Summary(msgspec.Struct, frozen=True):
     """A sample in figures; its unit is that of the values it was made of.
 
-    Percentiles interpolate linearly between order statistics (metrics.md, Requests). A figure the
+    Percentiles interpolate linearly between order statistics (docs/metrics.md). A figure the
     sample does not support is None: everything for n = 0, p95 below 20 values, p99 below 100.
     """
 

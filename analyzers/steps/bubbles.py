@@ -87,7 +87,7 @@ def measure_step_time(
     """
     callable_name = pipeline.figures.callable
     if len(lifecycle.of(callable_name)):
-        rounds = [item for item in matching.rounds if item.callable == callable_name]
+        rounds = matching.of(callable_name)
         return _Serving(callable_name, lifecycle).measure(rounds, pipeline.steady_steps)
     windows, runs, left_out = _windows_of_rounds(callable_name, matching)
     if not runs:

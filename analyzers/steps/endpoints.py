@@ -39,6 +39,21 @@ class SpanReference(msgspec.Struct, frozen=True):
     slot: int | None = None
 
 
+def span_reference(spans: SpanTable, row: int) -> SpanReference:
+    """One row as a finding names it."""
+    lane = spans.lane_of(row)
+    step, dispatch = int(spans.step_id[row]), int(spans.dispatch_id[row])
+    return SpanReference(
+        name=spans.name_of(row),
+        start_ns=int(spans.start_ns[row]),
+        end_ns=int(spans.end_ns[row]),
+        pid=str(lane.pid),
+        tid=str(lane.tid),
+        dispatch_id=dispatch if dispatch != ABSENT else None,
+        step_id=step if step != ABSENT else None,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """A submit or a wait."""

@@ -1,9 +1,8 @@
-"""Pairing of submits with waits, and what is wrong with the lifecycles (metrics.md, Steps and lifecycles)."""
+"""Pairing of submits with waits, and what is wrong with the lifecycles (docs/metrics.md, Steps and lifecycles)."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,40 +10,19 @@ import msgspec
 import numpy as np
 
 from analyzers.steps.endpoints import Endpoint, Endpoints, SpanReference, find_endpoints
+from analyzers.steps.faults import Fault, FaultKind, depth_faults, preparation_faults, slot_faults
 from analyzers.steps.pairing import OrderedGroup, pair_across_processes, pair_by_id, pair_by_order, without
 from analyzers.steps.step_spans import StepSpans
 from analyzers.steps.steps import PAIRED_BY, PairedBy, Steps, join_steps
 from analyzers.table.callables import RUN, callable_of, is_prefill
 from analyzers.table.grouping import Rows, number_groups, split_groups, turns
-from analyzers.table.intervals import IntervalSet, open_at
+from analyzers.table.intervals import IntervalSet
 from analyzers.table.spans import ABSENT, Source, SpanTable
 
-FaultKind = Literal[
-    "wait_before_submit_end",
-    "submit_without_wait",
-    "wait_without_submit",
-    "duplicate_submit",
-    "duplicate_wait",
-    "negative_duration",
-    "slot_reused_in_flight",
-    "depth_exceeded",
-    "ambiguous",
-    "cross_process",
-    "prepared_before_reclaim",
-]
 EdgeKind = Literal["open_at_start", "open_at_end"]
 
 ASSUMED_DEPTH = 2
 """Dispatches the runtime lets be in flight; used for pairing by order and for edges when no depth is declared."""
-
-
-class Fault(msgspec.Struct, frozen=True):
-    """One violation of a valid lifecycle, with the spans it is about."""
-
-    kind: FaultKind
-    callable: str
-    detail: str
-    spans: list[SpanReference]
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -146,7 +124,7 @@ class Lifecycle:
 
 
 def check_lifecycles(spans: SpanTable, invalid: SpanTable, *, depth: int | None = None) -> Lifecycle:
-    """Pair every submit with its wait and list everything that is not a valid lifecycle.
+    """Pair every submit with its wait and list everything that is not a valid lifecycle, in order of time.
 
     `invalid` holds the spans with negative durations, `depth` the declared dispatches in flight (None: unknown).
     Pairing by order assumes the runtime's limit of two when no depth is declared.
@@ -154,9 +132,9 @@ def check_lifecycles(spans: SpanTable, invalid: SpanTable, *, depth: int | None 
     pairing = _Pairing(find_endpoints(spans, invalid), depth or ASSUMED_DEPTH)
     pairing.run()
     steps = pairing.steps
-    faults = [*pairing.faults, *_slot_faults(steps)]
+    faults = [*pairing.faults, *slot_faults(steps)]
     if depth is not None:
-        faults += _depth_faults(steps, depth)
+        faults += [*depth_faults(steps, depth), *preparation_faults(spans, depth)]
     faults.sort(key=lambda fault: (fault.spans[0].start_ns, fault.kind, fault.detail))
     return Lifecycle(
         endpoints=pairing.endpoints,
@@ -325,40 +303,3 @@ class _Pairing:
 
 def _lasts(endpoint: Endpoint) -> str:
     return f"the {endpoint.role} of {endpoint.label} lasts {endpoint.interval.duration_ns} ns"
-
-
-def _slot_faults(steps: Steps) -> Iterator[Fault]:
-    """A slot may be submitted again only after the dispatch that holds it completed."""
-    holders: dict[tuple[int, int], tuple[int, int]] = {}
-    columns = (steps.process, steps.slot, steps.start_ns, steps.end_ns)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    for index, (process, slot, start, end) in enumerate(rows):
-        if slot == ABSENT:
-            continue
-        completed, holder = holders.get((process, slot), (start, ABSENT))
-        if start < completed:
-            step, held_by = steps[index], steps[holder]
-            detail = (
-                f"{step.submit.label} takes slot {slot} {completed - start} ns "
-                f"before {held_by.submit.label}, which holds it, completes"
-            )
-            spans = [step.submit.reference(), held_by.wait.reference()]
-            yield Fault("slot_reused_in_flight", step.callable, detail, spans)
-        if holder == ABSENT or end > completed:
-            holders[process, slot] = end, index
-
-
-def _depth_faults(steps: Steps, depth: int) -> Iterator[Fault]:
-    """Count the dispatches in flight when a submit returns: a blocked submit is not in flight yet."""
-    for rows in split_groups(steps.process):
-        of_process = steps.select(rows)
-        in_flight = open_at(of_process.submit_end_ns.tolist(), of_process.end_ns.tolist())
-        for index, flying in enumerate(in_flight):
-            if len(flying) <= depth:
-                continue
-            submit = of_process[index].submit
-            detail = f"{len(flying)} dispatches in flight when {submit.label} is submitted, depth is {depth}"
-            # As many of the others as it takes to exceed the depth.
-            others = sorted(other for _, other in flying[: depth + 1] if other != index)[:depth]
-            spans = [submit.reference(), *(of_process[other].submit.reference() for other in others)]
-            yield Fault("depth_exceeded", submit.callable, detail, spans)

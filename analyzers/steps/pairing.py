@@ -1,4 +1,6 @@
-"""Which submit belongs to which wait: by an id, else by order where only one order is possible (metrics.md, Steps).
+"""Which submit belongs to which wait: by an id, else by order where only one is possible.
+
+See docs/metrics.md, Steps and lifecycles.
 
 Rows are rows of `Endpoints`, hence in order of time.
 """

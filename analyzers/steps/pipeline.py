@@ -1,4 +1,4 @@
-"""How far steps overlap: in flight together, prepared and bound while the device runs (metrics.md, Ranks; Steps)."""
+"""How far steps overlap: in flight together, prepared and bound while the device runs (docs/metrics.md, Pipeline)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from analyzers.ranks.flights import scheduler_flights
 from analyzers.ranks.rounds import RankRun, RoundMatching
 from analyzers.ranks.rounds import Round as RankRound
 from analyzers.statistics.summary import Summary, summarize
-from analyzers.steps.endpoints import SpanReference
-from analyzers.steps.lifecycle import Fault, Lifecycle
-from analyzers.steps.step_spans import PREPARE_SPAN, RECLAIM_SPAN, StepSpans
+from analyzers.steps.lifecycle import Lifecycle
+from analyzers.steps.step_spans import PREPARE_SPAN
 from analyzers.steps.steps import Steps
 from analyzers.table.intervals import Interval, IntervalSet, most_open
 from analyzers.table.spans import ABSENT, Mask, SpanTable
@@ -35,7 +34,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class SteadyState(msgspec.Struct, frozen=True):
-    """Which steps are steady state (metrics.md, Steps)."""
+    """Which steps are steady state (docs/metrics.md, Steps and lifecycles)."""
 
     steps: int
     left_out: list[LeftOut]
@@ -140,7 +139,7 @@ def measure_pipeline(
     `full_batch` is the time in which every request of the batch was decoding; None when no records tell.
     """
     steps = lifecycle.of(callable_name)
-    rounds = [item for item in matching.rounds if item.callable == callable_name]
+    rounds = matching.of(callable_name)
     before, following = lifecycle.neighbours(callable_name)
     in_flight = _overlap(following.start_ns < before.end_ns)
     returned = _overlap(following.submit_end_ns < before.end_ns)
@@ -164,22 +163,6 @@ def measure_pipeline(
         steady=steady,
     )
     return PipelineResult(figures, steady_steps)
-
-
-def check_preparation(spans: SpanTable, depth: int) -> list[Fault]:
-    """Steps prepared before the step `depth` ahead of them, which holds their slot, was reclaimed."""
-    prepared, reclaimed = StepSpans(spans, PREPARE_SPAN), StepSpans(spans, RECLAIM_SPAN)
-    holders = reclaimed.find(prepared.processes, prepared.process, prepared.step_id - depth)
-    positions = np.flatnonzero(holders != ABSENT)
-    early = reclaimed.end_ns[holders[positions]] - prepared.start_ns[positions]
-    faults = []
-    for position, early_ns in zip(positions[early > 0].tolist(), early[early > 0].tolist(), strict=True):
-        step_id = int(prepared.step_id[position])
-        detail = f"step {step_id} is prepared {early_ns} ns before step {step_id - depth} is reclaimed"
-        rows = (prepared.row[position], reclaimed.row[holders[position]])
-        references = [span_reference(spans, int(row)) for row in rows]
-        faults.append(Fault("prepared_before_reclaim", "", detail, references))
-    return sorted(faults, key=lambda fault: fault.spans[0].start_ns)
 
 
 def _overlap(overlapping: Mask) -> Overlap:
@@ -278,18 +261,3 @@ def _bind_overlap(matching: RoundMatching, callable_name: str) -> Overlap:
 def _binds_during(run: RankRun, following: RankRun) -> bool:
     bind = following.bound_ahead or following.phases["bind"]
     return bind.overlaps(run.phases["runner_run"])
-
-
-def span_reference(spans: SpanTable, row: int) -> SpanReference:
-    """One row as a finding names it."""
-    lane = spans.lane_of(row)
-    step, dispatch = int(spans.step_id[row]), int(spans.dispatch_id[row])
-    return SpanReference(
-        name=spans.name_of(row),
-        start_ns=int(spans.start_ns[row]),
-        end_ns=int(spans.end_ns[row]),
-        pid=str(lane.pid),
-        tid=str(lane.tid),
-        dispatch_id=dispatch if dispatch != ABSENT else None,
-        step_id=step if step != ABSENT else None,
-    )

@@ -1,4 +1,4 @@
-"""Steps: dispatches with both ends, in columns (metrics.md, Steps and lifecycles)."""
+"""Steps: dispatches with both ends, in columns (docs/metrics.md, Steps and lifecycles)."""
 
 from __future__ import annotations
 

@@ -5,29 +5,38 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Sequence
 
-from analyzers.ranks.rounds import match_rounds, rank_runs
+from analyzers.measurement import Measured
+from analyzers.ranks.runner_times import Edge, RunnerTimes
 from analyzers.readers.requests import RequestTiming
 from analyzers.swimlane.dispatches import Dispatch
 from analyzers.swimlane.model import CounterTrack
-from analyzers.table.callables import DispatchNames, is_prefill
-from analyzers.table.spans import SpanTable
+from analyzers.table.callables import is_prefill
 
 RUNNER_START_SKEW = "runner-start skew (ns)"
 RUNNER_END_SKEW = "runner-end skew (ns)"
 ACCEPTANCE_LENGTH = "acceptance length"
 
+_SKEWS: dict[Edge, str] = {"start": RUNNER_START_SKEW, "end": RUNNER_END_SKEW}
 
-def skews(spans: SpanTable) -> list[CounterTrack]:
-    """Runner-start and runner-end skew of every complete decode round, from the moment its last rank starts or ends."""
-    starts, ends = [], []
-    for item in match_rounds(*rank_runs(spans, DispatchNames(spans))).rounds:
-        runners = [run.phases["runner_run"] for run in item.runs.values() if "runner_run" in run.phases]
-        if item.complete and len(runners) == len(item.runs) > 1 and not is_prefill(item.callable):
-            first, last = min(runners).start_ns, max(runners).start_ns
-            starts.append((last, last - first))
-            end_times = sorted(runner.end_ns for runner in runners)
-            ends.append((end_times[-1], end_times[-1] - end_times[0]))
-    tracks = [CounterTrack(RUNNER_START_SKEW, sorted(starts)), CounterTrack(RUNNER_END_SKEW, sorted(ends))]
+
+def skews(measured: Measured) -> list[CounterTrack]:
+    """Runner-start and runner-end skew of every decode round that the report compares, when its last rank is there.
+
+    What the report withholds, because the ranks' clocks do not support it, is not drawn either.
+    """
+    tracks = []
+    for edge, name in _SKEWS.items():
+        told = {
+            figures.callable for figures in measured.skew if figures.at(edge).n and figures.scope == "all"
+        }
+        rounds = [
+            item
+            for item in measured.matching.rounds
+            if item.callable in told and not is_prefill(item.callable)
+        ]
+        times = RunnerTimes.of(rounds)
+        points = zip(times.last(edge).tolist(), times.spread(edge).tolist(), strict=True)
+        tracks.append(CounterTrack(name, sorted(points)))
     return [track for track in tracks if track.points]
 
 
@@ -37,7 +46,7 @@ def acceptance(requests: Sequence[RequestTiming], dispatches: Iterable[Dispatch]
     A request's output belongs to the last step that had completed when it arrived. Its first output comes from a prefill
     and its last may be cut at the request's end: neither counts. [] where nothing was speculated.
     """
-    completed = sorted(dispatch.wait.end_ns for dispatch in dispatches)
+    completed = sorted(dispatch.step.wait.interval.end_ns for dispatch in dispatches)
     tokens_of: dict[int, list[int]] = {}
     for timing in requests:
         if timing.error is None and timing.proposed:

@@ -6,49 +6,49 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
+import numpy as np
+
 from analyzers.steps.endpoints import Endpoint
-from analyzers.steps.lifecycle import check_lifecycles
+from analyzers.steps.steps import Step
 from analyzers.swimlane.model import CounterTrack, FlowPhase, FlowPoint, Slice
 from analyzers.swimlane.runs import Run
 from analyzers.table.callables import SUBMIT, WAIT, DispatchNames
-from analyzers.table.spans import ABSENT, Source, SpanTable, empty_table
+from analyzers.table.spans import ABSENT, Source, SpanTable
 
 IN_FLIGHT = "dispatches in flight"
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One submit and the wait that completed it."""
+    """A step and the slices of its two ends. Times are the step's: a slice may be cut to the one that it lies in."""
 
-    process: tuple[str, int | str | None]
-    dispatch_id: int
-    step_id: int
+    step: Step
     submit: Slice
     wait: Slice
 
 
-def pair_dispatches(spans: SpanTable, slices: Mapping[int, Slice]) -> list[Dispatch]:
-    """Return the dispatches with a valid lifecycle, in order of submission: those that the report counts."""
+def drawn_dispatches(spans: SpanTable, steps: Iterable[Step], slices: Mapping[int, Slice]) -> list[Dispatch]:
+    """Those of `steps`, in their order, of which both ends are drawn."""
+    is_end = spans.where_name(lambda name: name.endswith((SUBMIT, WAIT))) & (spans.source == Source.SERVING)
     drawn = {
-        (spans.lane_of(row), spans.name_of(row), item.start_ns, item.end_ns): item
-        for row, item in slices.items()
-        if spans.source[row] == Source.SERVING
+        (spans.lane_of(row), spans.name_of(row), slices[row].start_ns, slices[row].end_ns): slices[row]
+        for row in np.flatnonzero(is_end).tolist()
+        if row in slices
     }
 
     def slice_of(end: Endpoint, suffix: str) -> Slice | None:
         return drawn.get((end.lane, end.callable + suffix, end.interval.start_ns, end.interval.end_ns))
 
     dispatches = []
-    for step in check_lifecycles(spans, empty_table()).steps:
+    for step in steps:
         submit, wait = slice_of(step.submit, SUBMIT), slice_of(step.wait, WAIT)
         if submit is not None and wait is not None:
-            dispatches.append(Dispatch(step.submit.process, step.dispatch_id, step.step_id, submit, wait))
+            dispatches.append(Dispatch(step, submit, wait))
     return dispatches
 
 
-def name_callables(spans: SpanTable, runs: Iterable[Run]) -> None:
+def name_callables(names: DispatchNames, runs: Iterable[Run]) -> None:
     """Give every run's root the callable that its dispatch names, as the argument `callable`."""
-    names = DispatchNames(spans)
     for run in runs:
         name = names.get(run.dispatch_id)
         if name is not None:
@@ -69,8 +69,8 @@ def connect(dispatches: Iterable[Dispatch], runs: Iterable[Run]) -> None:
     owners = _unambiguous(known)
     flow_ids = count(1)
     for dispatch in known:
-        own = owners.get(dispatch.dispatch_id) is dispatch
-        joined = runs_of.get(dispatch.dispatch_id, []) if own else []
+        own = owners.get(dispatch.step.dispatch_id) is dispatch
+        joined = runs_of.get(dispatch.step.dispatch_id, []) if own else []
         for run in joined:
             _label(run, dispatch)
         steps: list[Slice | None] = [run.runner_run for run in joined if run.runner_run is not None]
@@ -83,11 +83,12 @@ def connect(dispatches: Iterable[Dispatch], runs: Iterable[Run]) -> None:
 
 
 def in_flight(dispatches: Iterable[Dispatch]) -> CounterTrack:
-    """Count the dispatches in flight over time: from the submit's start to the wait's end."""
+    """Count the dispatches in flight over time, as the report does: from the submit's return to the wait's end."""
     changes: dict[int, int] = {}
     for dispatch in dispatches:
-        changes[dispatch.submit.start_ns] = changes.get(dispatch.submit.start_ns, 0) + 1
-        changes[dispatch.wait.end_ns] = changes.get(dispatch.wait.end_ns, 0) - 1
+        submitted, completed = dispatch.step.submit.interval.end_ns, dispatch.step.wait.interval.end_ns
+        changes[submitted] = changes.get(submitted, 0) + 1
+        changes[completed] = changes.get(completed, 0) - 1
     value = 0
     points: list[tuple[int, float]] = []
     for at_ns, change in sorted(changes.items()):
@@ -101,15 +102,15 @@ def _unambiguous(dispatches: Iterable[Dispatch]) -> dict[int, Dispatch]:
     owners: dict[int, Dispatch] = {}
     ambiguous: set[int] = set()
     for dispatch in dispatches:
-        if dispatch.dispatch_id == ABSENT:
-            continue
-        if owners.setdefault(dispatch.dispatch_id, dispatch) is not dispatch:
-            ambiguous.add(dispatch.dispatch_id)
+        key = dispatch.step.dispatch_id
+        if key != ABSENT and owners.setdefault(key, dispatch) is not dispatch:
+            ambiguous.add(key)
     return {key: dispatch for key, dispatch in owners.items() if key not in ambiguous}
 
 
 def _label(run: Run, dispatch: Dispatch) -> None:
+    step_id = dispatch.step.step_id
     for item in (*run.host, *run.device):
-        item.args.setdefault("dispatch_id", dispatch.dispatch_id)
-        if dispatch.step_id != ABSENT:
-            item.args.setdefault("step_id", dispatch.step_id)
+        item.args.setdefault("dispatch_id", dispatch.step.dispatch_id)
+        if step_id != ABSENT:
+            item.args.setdefault("step_id", step_id)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from analyzers.readers.requests import RequestTiming
+from analyzers.measurement import Measured
 from analyzers.recording.membership import NO_UNIT, steps_of_units, units_of
 from analyzers.swimlane.counters import acceptance, skews
-from analyzers.swimlane.dispatches import Dispatch, connect, in_flight, name_callables, pair_dispatches
+from analyzers.swimlane.dispatches import Dispatch, connect, drawn_dispatches, in_flight, name_callables
 from analyzers.swimlane.model import Group, Slice, Timeline
 from analyzers.swimlane.runs import Run, collect_runs, run_tracks
 from analyzers.swimlane.threads import thread_tracks
@@ -24,22 +24,22 @@ GroupKey = tuple[int, int | str]
 """(0, pid) is a process of the engine, (1, rank) a rank: in this order they are drawn."""
 
 
-def timeline_from_spans(
-    spans: SpanTable, requests: Sequence[RequestTiming] = (), *, comparable: bool = True
-) -> Timeline:
-    """Lay out a span table. Times stay int64 ns of its host clock. `requests` tell what each step has accepted.
+def timeline_of(measured: Measured) -> Timeline:
+    """Lay out a measured recording: its spans, and the dispatches, rounds and requests that the report counts.
 
-    A table without host times keeps the clocks of its files. Where those of different ranks are not `comparable`, the
-    names of the ranks say so, and nothing is drawn that compares them.
+    Times stay int64 ns of the host clock. Spans without host times keep the clocks of their files. Where those of
+    different ranks are not comparable, the names of the ranks say so, and nothing is drawn that compares them.
     """
+    recording = measured.recording
+    spans, comparable = recording.spans, recording.clocks.comparable
     left_out: Counter[str] = Counter()
     drawable = _drawable(spans, left_out)
     slices = {
         row: _slice(spans, row) for row in np.flatnonzero(drawable & (spans.kind != Kind.INSTANT)).tolist()
     }
     runs, in_runs = collect_runs(spans, slices, left_out)
-    name_callables(spans, runs)
-    dispatches = pair_dispatches(spans, slices)
+    name_callables(measured.names, runs)
+    dispatches = drawn_dispatches(spans, measured.lifecycle.steps, slices)
     connect(dispatches, runs)
     _name_steps(spans, slices)
 
@@ -53,7 +53,7 @@ def timeline_from_spans(
             rows_of.setdefault(key_of.of_row(row), []).append(row)
     dispatches_of: dict[GroupKey, list[Dispatch]] = {}
     for dispatch in dispatches:
-        dispatches_of.setdefault(key_of.of_process(dispatch.process), []).append(dispatch)
+        dispatches_of.setdefault(key_of.of_process(dispatch.step.submit.process), []).append(dispatch)
     groups = [
         Group(
             name=key_of.name(key) + ("" if comparable else OWN_CLOCK_MARK),
@@ -65,8 +65,8 @@ def timeline_from_spans(
     ]
     if groups:
         # What all ranks are measured by stands at the top.
-        groups[0].counters += skews(spans.select(drawable)) if comparable else []
-        groups[0].counters += acceptance(requests, dispatches)
+        groups[0].counters += skews(measured) if comparable else []
+        groups[0].counters += acceptance(recording.requests, dispatches)
     return Timeline(groups, dict(left_out))
 
 

@@ -11,7 +11,7 @@ from analyzers.table.callables import RUN, SUBMIT, WAIT
 from analyzers.table.spans import Kind, Lane, Source, SpanTable
 
 ROLES = ("API", "engine", "prepare", "device", "output", "node scheduler", "other", "ext")
-"""What a thread does, in drawing order; formats.md, section 2, lists the spans of each."""
+"""What a thread does, in drawing order; docs/formats.md, Serving trace, lists the spans of each."""
 
 ROUNDING_NS = 1_000
 """Serving times are whole microseconds, so that a span may seem to end that much after the one around it."""

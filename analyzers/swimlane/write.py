@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from analyzers.errors import NoDataError, UnusableInputError
-from analyzers.readers.requests import RequestTiming
 from analyzers.swimlane.chrome import write_chrome
-from analyzers.swimlane.layout import timeline_from_spans
 from analyzers.swimlane.model import FlowPhase, Timeline
-from analyzers.table.spans import SpanTable
 from analyzers.text.output import writing
 
 SwimlaneFormat = Literal["perfetto", "chrome"]
@@ -42,21 +38,13 @@ def format_of(output: Path) -> SwimlaneFormat:
         raise UnusableInputError(f"cannot write a swimlane to {output}: name the file {suffixes}") from None
 
 
-def write_swimlane(
-    spans: SpanTable, output: Path, requests: Sequence[RequestTiming] = (), *, comparable: bool = True
-) -> SwimlaneSummary:
-    """Draw the combined timeline of `spans` to `output` (`.pftrace` or `.json`), through a rename.
-
-    `requests` tell what each step has accepted; `comparable`, whether times of different ranks may be compared.
-
-    Raises UnusableInputError when the suffix is neither or the file cannot be written, NoDataError when there
-    is nothing to draw.
-    """
-    return write_timeline(timeline_from_spans(spans, requests, comparable=comparable), output)
-
-
 def write_timeline(timeline: Timeline, output: Path) -> SwimlaneSummary:
-    """Write a timeline that is laid out already; see `write_swimlane`."""
+    """Write `timeline` to `output` (`.pftrace` or `.json`), through a rename.
+
+    Raises:
+        UnusableInputError: the suffix is neither, or the file cannot be written.
+        NoDataError: there is nothing to draw.
+    """
     output_format = format_of(output)
     slices = [item for track in timeline.tracks() for item in track.slices]
     if not slices:

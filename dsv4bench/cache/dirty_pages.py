@@ -1,4 +1,4 @@
-"""Which pages of a pool must be uploaded, as few byte extents as possible (engine.md, 4)."""
+"""Which pages of a pool must be uploaded, as few byte extents as possible (docs/engine.md, Caches)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page of each cache group holds, and how many pages a request needs (spec 4)."""
+"""What a page of each cache group holds, and how many pages a request needs (docs/model.md, Cache groups)."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -60,7 +60,7 @@ class CacheLayout:
 
     @classmethod
     def derive(cls, config: ModelConfig, max_model_len: int) -> "CacheLayout":
-        """Derive the layout from the model (spec 4).
+        """Derive the layout from the model (docs/model.md, Cache groups).
 
         Raises UsageError if `max_model_len` is not within 1..config.max_position_embeddings.
         """

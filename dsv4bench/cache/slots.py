@@ -1,4 +1,4 @@
-"""Where a position lives in a pool: slot arithmetic on tensors (spec 4)."""
+"""Where a position lives in a pool: slot arithmetic on tensors (docs/model.md, Cache groups)."""
 
 from torch import Tensor
 
@@ -9,8 +9,8 @@ def slots(layout: GroupLayout, table: Tensor, counts: Tensor, sequences: Tensor,
     """Row of the group's flat pool [pages * rows_per_page, width] that holds each position.
 
     `table` is int [B, width]; `positions` int64 of any shape, all >= 0; `sequences` (row of the table) and
-    `counts` (that row's entries, > 0) are int64 and broadcast against it. Formula (spec 4), with b tokens
-    per page and r rows per page: table[(p // b) % count] * r + (p % b) // (b // r). For a compressed group
+    `counts` (that row's entries, > 0) are int64 and broadcast against it. Formula (docs/model.md, Cache groups), with b
+    tokens and r rows per page: table[(p // b) % count] * r + (p % b) // (b // r). For a compressed group
     (b // r tokens per row) this is the row of the entry whose window contains p. Returns int64 in the shape
     of `positions`.
     """

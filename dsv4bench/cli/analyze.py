@@ -97,8 +97,9 @@ def analyze(
 
     Exit codes: 0 ok, 1 every request failed, 2 unusable input, 3 no data, 4 lost or invalid data.
     """
-    from analyzers.analysis import AnalysisOptions, analyze_recording, judge
+    from analyzers.analysis import analyze_recording, judge
     from analyzers.clients.goodput import parse_slos
+    from analyzers.measurement import AnalysisOptions
     from analyzers.recording.filters import apply_filters
     from analyzers.recording.rank_files import parse_file_ranks
     from analyzers.recording.recording import LoadOptions, load_recording

@@ -44,23 +44,22 @@ def swimlane(
     ] = None,
 ) -> None:
     """Draw serving lanes and every rank on one timeline, of all of a recording or of a part."""
-    from analyzers.recording.filters import apply_filters
+    from analyzers.measurement import AnalysisOptions, measure
     from analyzers.recording.recording import load_recording
-    from analyzers.swimlane import write_swimlane
+    from analyzers.swimlane import timeline_of, write_timeline
 
     filters = chosen_filters(
         steps=steps, ranks=ranks, callable_glob=callable_glob, window=window, exclude_warmup=exclude_warmup
     )
     whole = load_recording(paths)
-    recording = apply_filters(whole, filters)
-    comparable = recording.clocks.method != "not aligned"
-    summary = write_swimlane(recording.spans, output, recording.requests, comparable=comparable)
+    measured = measure(whole, AnalysisOptions(filters=filters))
+    summary = write_timeline(timeline_of(measured), output)
     typer.echo(
         f"{summary.path}: {summary.slices} spans on {summary.tracks} tracks of {summary.groups} processes, "
         f"{summary.flows} flows"
     )
-    if not comparable:
-        typer.echo(recording.clocks.statement, err=True)
+    if not whole.clocks.comparable:
+        typer.echo(whole.clocks.statement, err=True)
     if filters.statements:
         typer.echo(f"a part of the recording: {'; '.join(filters.statements)}", err=True)
     for reason, count in summary.left_out.items():

@@ -38,15 +38,15 @@ def view(
     """
     import webbrowser
 
-    from analyzers.analysis import analyze_recording
+    from analyzers.analysis import report_of
+    from analyzers.measurement import measure
     from analyzers.recording.recording import load_recording
     from analyzers.report.html import render_html
     from analyzers.serve.server import ReportServer, draw_timeline
 
-    recording = load_recording(paths)
-    page = render_html(analyze_recording(recording), "Analysis")
-    comparable = recording.clocks.method != "not aligned"
-    timeline = draw_timeline(recording.spans, comparable=comparable) if perfetto else None
+    measured = measure(load_recording(paths))
+    page = render_html(report_of(measured), "Analysis")
+    timeline = draw_timeline(measured) if perfetto else None
     server = ReportServer(page, port=port, timeline=timeline, perfetto_ui=perfetto_ui)
     typer.echo(f"Report:   {server.url}")
     if server.perfetto_url is not None:

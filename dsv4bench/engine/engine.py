@@ -76,7 +76,7 @@ class Engine:
         self.options = options
         self._recorder = recorder or NullRecorder()
         self.layout = CacheLayout.derive(
-            options.config, options.max_model_len + reachable_headroom(options.speculative_tokens)
+            options.config, options.max_model_len + reachable_headroom(options.mtp)
         )
         self._events: queue.SimpleQueue[RequestHandle | Outcome | _Cancel | _Settle | _Close] = (
             queue.SimpleQueue()
@@ -90,7 +90,7 @@ class Engine:
             options.ranks,
             options.requests_per_rank,
             options.prefill_tokens,
-            options.speculative_tokens,
+            options.mtp,
             options.config.eos_token_id,
             pages_of(options, self.layout),
             options.prefix_snapshots if options.prefix_reuse else 0,

@@ -53,7 +53,7 @@ class EngineLife:
                 requests_per_rank=options.requests_per_rank,
                 pages=pages_of(options, layout),
                 prefill_tokens=options.prefill_tokens,
-                speculative_tokens=options.speculative_tokens,
+                speculative_tokens=options.mtp,
             )
         except BaseException:
             self.worker.close()
@@ -75,7 +75,7 @@ def _program_sizes(options: EngineOptions, layout: CacheLayout) -> ProgramSizes:
     return ProgramSizes(
         ranks=options.ranks,
         rows=options.requests_per_rank,
-        speculative_tokens=options.speculative_tokens,
+        speculative_tokens=options.mtp,
         max_positions=layout.max_model_len,
         prefill_tokens=options.prefill_tokens,
         pages=pages_of(options, layout),

@@ -1,4 +1,4 @@
-"""Static decode metadata: the block tables of a slot, built again only where block ids changed (engine.md, 3)."""
+"""The block tables of a slot, built again only where pages changed (docs/engine.md, Preparing a step)."""
 
 from __future__ import annotations
 

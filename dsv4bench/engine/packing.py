@@ -1,4 +1,4 @@
-"""Packing steps into host arrays: everything is checked before anything is written (engine.md, section 3)."""
+"""Packing steps into host arrays: everything is checked before anything is written (docs/engine.md, Preparing a step)."""
 
 from __future__ import annotations
 

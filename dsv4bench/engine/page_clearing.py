@@ -1,4 +1,4 @@
-"""Pages that change hands are cleared on the device before their new owner writes (engine.md, 4)."""
+"""Pages that change hands are cleared on the device before their new owner writes (docs/engine.md, Caches)."""
 
 from __future__ import annotations
 

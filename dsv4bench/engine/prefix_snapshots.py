@@ -20,7 +20,7 @@ _Extent = tuple[int, int, int]
 class SnapshotCopies:
     """Copies between a request's device memory and a snapshot's host memory. Belongs to the device lane.
 
-    A snapshot at position n, the end of a page, holds what rows from n on read of the rings (deepseek-v4.md, 2 and 4):
+    A snapshot at position n, the end of a page, holds what rows from n on read of the rings (docs/model.md, Cache groups):
     the sliding window before n, and the one window before n of the compressors whose windows overlap. An HCA window
     ends at n. It also holds the request's last 128 hidden rows: MTP prefill, which runs over the last 128 positions of
     a prompt, so finds its inputs, and fills the MTP layer's cache, as if the request had prefilled all of it.

@@ -1,7 +1,7 @@
 """How far a request reaches: positions that pages, tables and decode tiles must have room for.
 
 K is the number of speculative tokens, T the last position fed to the main model; a request that has published a token
-has published the one at T + 1 (deepseek-v4.md, section 5). At most two steps are in flight.
+has published the one at T + 1 (docs/model.md, MTP decode). At most two steps are in flight.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dsv4bench.engine.requests import ActiveRequest, Request, RequestHandle
 from dsv4bench.errors import UsageError
 
 DECODE_TILE = 16
-"""Rows of a rank's decode tile: one a token that is verified, so K + 1 a request (engine.md, section 6)."""
+"""Rows of a rank's decode tile: one a token that is verified, so K + 1 a request (docs/engine.md, Scheduling)."""
 
 
 def step_positions(speculative_tokens: int) -> int:

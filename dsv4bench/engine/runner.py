@@ -30,7 +30,7 @@ from dsv4bench.worker.task_args import (
     values,
 )
 
-# Span names of formats.md, section 2: (name, category, level), from the outermost inwards.
+# Span names of docs/formats.md, Serving trace: (name, category, level), from the outermost inwards.
 _Spans = tuple[tuple[str, str, Level], ...]
 _PREPARE: _Spans = (
     ("WorkerProcess.prepare_decode", "worker", "e2e"),

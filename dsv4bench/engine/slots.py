@@ -42,7 +42,8 @@ class DecodeSlot:
         self._specs = decode_specs(ranks, rows, step_tokens)
         self._checks = RequestChecks(layout, ranks, rows, pages)
         self.args: DecodeArgs[NDArray[Any]] = allocate_arrays(self._specs, allocate)
-        self._packed: list[list[tuple[ActiveRequest, Blocks]]] = [[] for _ in range(ranks)]
+        # None: not known. Fresh buffers hold no rows.
+        self._packed: list[list[tuple[ActiveRequest, Blocks]] | None] = [[] for _ in range(ranks)]
         # No step has this id: a rank that never wrote its echo cannot pass for one that ran step 0.
         self._step_id = -1
         self.args.echoed_step_ids.fill(-1)
@@ -74,7 +75,7 @@ class DecodeSlot:
 
     def forget_rows(self) -> None:
         """Drop what is known of the slot's rows: the next step checks and writes all of them."""
-        self._packed = [[] for _ in self._packed]
+        self._packed = [None for _ in self._packed]
         self._checks.forget()
 
     def forget(self) -> None:
@@ -87,7 +88,7 @@ class DecodeSlot:
         if rank >= len(self._packed):
             return False
         packed = self._packed[rank]
-        if len(packed) != len(requests):
+        if packed is None or len(packed) != len(requests):
             return False
         for request, (before, blocks) in zip(requests, packed, strict=True):
             if request is not before or request.blocks is not blocks:

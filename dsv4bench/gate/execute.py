@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analyzers.errors import AnalyzerError
-from analyzers.gate.machine import Conditions, conditions_of
+from analyzers.gate.machine import Conditions, conditions_between
 from analyzers.gate.model import Samples
 from analyzers.gate.samples import samples_of_runs
 from analyzers.rundir import RunDirectory
 from dsv4bench.errors import UsageError
 from dsv4bench.gate.sides import Side
 from dsv4bench.run.environment import machine_facts
-from dsv4bench.run.machine import at_the_end, volatile_state
+from dsv4bench.run.machine import machine_state
 
 LOG = "command.log"
 """What the command of a run printed, in its run directory."""
@@ -52,8 +52,7 @@ def execute(side: Side, directory: Path, label: str, timeout_s: float, names: Se
         KeyboardInterrupt: after the processes of the run were ended.
     """
     log = directory.with_name(directory.name + ".log")
-    facts = machine_facts()
-    before = volatile_state()
+    host, before = machine_facts(), machine_state()
     start = time.monotonic()
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +61,7 @@ def execute(side: Side, directory: Path, label: str, timeout_s: float, names: Se
     except OSError as error:
         raise UsageError(f"{label}: cannot run {shlex.join(side.words)}: {error}") from error
     duration_s = time.monotonic() - start
-    conditions = conditions_of(facts | before | at_the_end(volatile_state()), label)
+    conditions = conditions_between(host, before, machine_state(), label)
     if ended:
         samples, failure = _figures(directory, process.returncode, log, names)
     else:

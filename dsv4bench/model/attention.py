@@ -1,4 +1,4 @@
-"""Attention over a sliding window and compressed entries, one shared key/value head (spec 2.2)."""
+"""Attention over a sliding window and compressed entries, one shared key/value head (docs/model.md, Attention)."""
 
 from collections.abc import Mapping
 from typing import Protocol

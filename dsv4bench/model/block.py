@@ -1,4 +1,4 @@
-"""One transformer layer: attention and experts, each read from and written to the residual streams (spec 2.1)."""
+"""One transformer layer: attention and experts, each between residual streams (docs/model.md, Residual streams)."""
 
 from collections.abc import Mapping
 

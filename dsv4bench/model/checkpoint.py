@@ -1,4 +1,4 @@
-"""Synthetic checkpoints: seeded float32 weights under the released checkpoint's tensor names (spec 3)."""
+"""Synthetic checkpoints: seeded float32 weights under the released checkpoint's tensor names (docs/model.md, Checkpoint)."""
 
 import hashlib
 import uuid
@@ -117,7 +117,7 @@ def generate(config: ModelConfig, seed: int, weights: Weights) -> dict[str, Arra
 
 
 def tensor_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Name and shape of every tensor of a checkpoint, in the released naming (spec 3, fp32: no scales)."""
+    """Name and shape of every tensor of a checkpoint, in the released naming (docs/model.md, Checkpoint), without scales."""
     hidden = config.hidden_size
     yield "embed.weight", (config.vocab_size, hidden)
     yield "head.weight", (config.vocab_size, hidden)

@@ -1,4 +1,4 @@
-"""Compressors: pool a window of tokens into one cache entry (spec 2.3)."""
+"""Compressors: pool a window of tokens into one cache entry (docs/model.md, Compressors)."""
 
 from collections.abc import Mapping
 

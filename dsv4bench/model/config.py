@@ -114,7 +114,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def layer_types(self) -> tuple[LayerType, ...]:
-        """Type of every main layer, in order (spec 2.2, 2.3)."""
+        """Type of every main layer, in order (docs/model.md, Sizes)."""
         by_ratio = {
             0: LayerType.SLIDING,
             self.compress_rate_csa: LayerType.CSA,
@@ -191,7 +191,7 @@ PRESETS: dict[str, ModelConfig] = {
         compress_ratios=(128, 128, *(4, 128) * 29, 4, 0),
     ),
 }
-"""`test-a`, `test-b`: spec 1; `tiny`: `test-a` with the real vocabulary and room for the longest
+"""`test-a`, `test-b`: docs/model.md, Oracles; `tiny`: `test-a` with the real vocabulary and room for the longest
 prompts (8192 tokens); `flash`, `pro`: as released."""
 
 

@@ -1,4 +1,4 @@
-"""Manifold-constrained hyper-connections: a layer reads and writes a mix of residual streams (spec 2.1)."""
+"""Manifold-constrained hyper-connections: a layer reads and writes a mix of streams (docs/model.md, Residual streams)."""
 
 from collections.abc import Mapping
 
@@ -65,7 +65,7 @@ class HyperHead:
 
 
 def sinkhorn(logits: Tensor, iterations: int, eps: float) -> Tensor:
-    """Nearly doubly stochastic matrices from logits, float32 [T, n, n] -> [T, n, n] (spec 2.1).
+    """Nearly doubly stochastic matrices from logits, float32 [T, n, n] -> [T, n, n] (docs/model.md, Residual streams).
 
     Row softmax + eps, division by the column sums (+ eps), then `iterations` - 1 times by row and column
     sums. Runs in numpy: on matrices of 16 elements the cost is the calls, and numpy's are the cheaper ones.

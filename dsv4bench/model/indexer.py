@@ -1,4 +1,4 @@
-"""The lightning indexer: which compressed entries a CSA query attends to (spec 2.4)."""
+"""The lightning indexer: which compressed entries a CSA query attends to (docs/model.md, Indexer)."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The mixture of experts: routing, dispatch to the ranks that own the experts, combination (spec 2.5, 6)."""
+"""The mixture of experts: routing, dispatch to the ranks that own the experts, combination (docs/model.md, Experts)."""
 
 from collections.abc import Mapping
 

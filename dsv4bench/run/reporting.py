@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from analyzers.analysis import Verdict, analyze_recording, judge
+from analyzers.analysis import Verdict, judge, report_of
+from analyzers.measurement import measure
 from analyzers.recording.recording import load_recording
 from analyzers.report.json import render_json
 from analyzers.report.model import Report
 from analyzers.report.tables import report_tables
 from analyzers.report.write import write_report
 from analyzers.rundir import RunDirectory
-from analyzers.swimlane import write_swimlane
+from analyzers.swimlane import timeline_of, write_timeline
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,15 @@ class RunReport:
 
 def report_run(directory: RunDirectory) -> RunReport:
     """Analyze a run directory once and write everything that is derived from it."""
-    recording = load_recording([directory.root])
-    report = analyze_recording(recording)
+    measured = measure(load_recording([directory.root]))
+    report = report_of(measured)
     tables = report_tables(report)
     write_report(report, tables, "json", directory.report("json"), title="Run")
     write_report(report, tables, "md", directory.report("md"), title="Run")
     write_report(report, tables, "html", directory.report("html"), title="Run")
     timelines = report.spans > 0
     if timelines:
-        write_swimlane(recording.spans, directory.swimlane_perfetto, recording.requests)
-        write_swimlane(recording.spans, directory.swimlane_chrome, recording.requests)
+        timeline = timeline_of(measured)
+        write_timeline(timeline, directory.swimlane_perfetto)
+        write_timeline(timeline, directory.swimlane_chrome)
     return RunReport(directory, report, judge(report), timelines)

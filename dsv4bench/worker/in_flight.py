@@ -1,4 +1,4 @@
-"""The dispatches that were submitted and that not every rank has completed (shared/spec/engine.md, Worker)."""
+"""The dispatches that were submitted and that not every rank has completed (docs/engine.md, The device boundary)."""
 
 from __future__ import annotations
 

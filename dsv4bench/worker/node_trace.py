@@ -11,8 +11,8 @@ from dsv4bench.tracing.strace import StraceEmitter
 class NodeTrace:
     """Writes one record a scheduling phase; `fd` None writes nothing. Times are perf_counter ns.
 
-    `node.*` records carry no invocation of their own (formats.md, section 1): `inv` repeats the run id, as upstream's
-    records do, and readers must not group by it.
+    `node.*` records carry no invocation of their own (docs/formats.md, Runtime records): `inv` repeats the run id, as
+    upstream's records do, and readers must not group by it.
     """
 
     def __init__(self, fd: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Compiled programs on disk, found by a fingerprint of everything they depend on (engine.md, section 5).
+"""Compiled programs on disk, found by a fingerprint of everything they depend on (docs/engine.md, Programs).
 
 For the embedded backend a compiled program is an image: the entry point, the content hash that STRACE records carry,
 and the argument list it was compiled for, which ranks check dispatches against.

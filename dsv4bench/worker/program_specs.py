@@ -21,9 +21,6 @@ FUNCTIONS = {
     MTP_DECODE: "decode",
 }
 
-MAX_SPECULATIVE_TOKENS = 7
-"""The largest K: an upstream tile has at most 8 rows a request (deepseek-v4.md, section 6)."""
-
 SETUP = "dsv4bench.worker.programs:setup"
 
 

@@ -1,6 +1,6 @@
-"""The DeepSeek-V4 programs that the torch ranks run, under their upstream names (engine.md, section 5).
+"""The DeepSeek-V4 programs that the torch ranks run, under their upstream names (docs/engine.md, Programs).
 
-Formulas of the MTP step: deepseek-v4.md, section 5. A program gets the arguments of `task_args` in the order
+Formulas of the MTP step: docs/model.md, MTP decode. A program gets the arguments of `task_args` in the order
 its call in `engine.runner` passes them.
 """
 
@@ -156,7 +156,7 @@ class DeepSeekPrograms:
         """All decode programs, K = 0..7: (DecodeArgs, Tables, DeviceState, Pools).
 
         Verifies the K drafts behind the tail, commits the longest matching prefix and the main model's token after
-        it, and drafts anew (deepseek-v4.md, section 5). Rows that were rejected leave entries beyond the new tail,
+        it, and drafts anew (docs/model.md, MTP decode). Rows that were rejected leave entries beyond the new tail,
         which the next step's rows overwrite before anything reads them.
         """
         reader = ArgumentReader(arguments)

@@ -1,6 +1,6 @@
 """The device boundary: what the engine asks of a worker, whichever backend runs the ranks.
 
-It mirrors the public interface of `pypto.runtime.DistributedWorker` (engine.md, section 1).
+It mirrors the public interface of `pypto.runtime.DistributedWorker` (docs/engine.md, The device boundary).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Range checks of local rows, made before a length is derived from a row or anything is written (engine.md, 3 and 4).
+"""Range checks of local rows, made before a length is derived from a row or anything is written.
 
-The engine's packers and the ranks' programs share them; both see numpy arrays.
+See docs/engine.md, Preparing a step. The engine's packers and the ranks' programs share them; both see numpy arrays.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class DecodeArgs(Generic[T]):
     accepted_counts: T
     """int32 [ranks, B], output: how many tokens were committed (1..S), 0 for a row that was left alone"""
     tail_positions: T
-    """int64 [ranks, B], output: T after the step (deepseek-v4.md, section 5)"""
+    """int64 [ranks, B], output: T after the step (docs/model.md, MTP decode)"""
     echoed_step_ids: T
     """int64 [ranks], output: `step_id` as each rank saw it, written last"""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from analyzers.machine import MachineFacts
 from analyzers.rundir import RequestRecord, RunDirectory, RunTiming
 from tests.builders import chrome, strace
 from tests.builders.manifests import device_map, write_manifest
@@ -75,7 +76,7 @@ def write_run(
     write_manifest(
         run,
         profile=profile,
-        host={"processor": processor, "cores": "2"},
+        host=MachineFacts(processor=processor, cores=2),
         device_map=device_map(range(RANKS), first_pid=600),
         timing=RunTiming(started_ns=_START),
     )

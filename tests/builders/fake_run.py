@@ -56,13 +56,13 @@ for setting in arguments.set:
     section, _, name = key.partition(".")
     profile[section][name] = json.loads(value)
 manifest = {
-    "schema_version": 1,
+    "schema_version": 2,
     "tool_version": "0",
     "status": "complete",
     "profile": profile,
     "argv": sys.argv,
     "versions": {},
-    "host": {"processor": "fake", "cores": "2", "memory_bytes": "1073741824"},
+    "host": {"processor": "fake", "cores": 2, "memory_bytes": 1073741824},
     "git": {},
     "device_map": [],
     "clocks": {},

@@ -7,19 +7,27 @@ from typing import Any
 
 import msgspec
 
-from analyzers.rundir import Manifest, RankProcess, RunDirectory, RunTiming, write_json_atomically
+from analyzers.machine import MachineFacts
+from analyzers.rundir import (
+    SCHEMA_VERSION,
+    Manifest,
+    RankProcess,
+    RunDirectory,
+    RunTiming,
+    write_json_atomically,
+)
 
 
 def manifest(**fields: Any) -> Manifest:
     """The manifest of a complete run at depth two that says nothing else, with `fields` in place of its own."""
     plain = Manifest(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         tool_version="0",
         status="complete",
         profile={"name": "test", "engine": {"depth": 2}},
         argv=[],
         versions={},
-        host={},
+        host=MachineFacts(),
         git={},
         device_map=[],
         clocks={},

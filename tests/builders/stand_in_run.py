@@ -32,13 +32,13 @@ def main() -> int:
         return 1
     overrides = " ".join(words[i + 1] for i, word in enumerate(words) if word == "--set")
     manifest = {
-        "schema_version": 1,
+        "schema_version": 2,
         "tool_version": "0",
         "status": "complete",
         "profile": {"name": words[1], "engine": {"ranks": 1, "depth": 2, "other": overrides}},
         "argv": sys.argv,
         "versions": {"python": "3"},
-        "host": {"hostname": "h", "processor": "p", "cores": "2"},
+        "host": {"hostname": "h", "processor": "p", "cores": 2},
         "git": {},
         "device_map": [],
         "clocks": {},

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.analysis import AnalysisOptions, analyze, judge
+from analyzers.analysis import analyze, judge
 from analyzers.clients.goodput import SloError, parse_slos
 from analyzers.clients.requests import RequestFigures, measure_requests
+from analyzers.measurement import AnalysisOptions
 from analyzers.readers.requests import RequestTiming, read_requests
 from analyzers.report.tables import report_tables
 from analyzers.statistics.summary import summarize

@@ -4,15 +4,35 @@ from __future__ import annotations
 
 import pytest
 
+from analyzers.readers.files import OpenedFile
+from analyzers.readers.formats import format_of
 from analyzers.readers.load_report import IssueCounter, LoadReport
-from analyzers.readers.small_files import Observation, between, kind_of, read_small_file
+from analyzers.readers.observations import counters as counter_files
+from analyzers.readers.observations.counters import CounterReading
+from analyzers.readers.observations.observation import Observation, ObservedFile
 from tests.builders.places import CASES
 
 
+def opened(data: bytes, name: str = "file") -> OpenedFile:
+    return OpenedFile(name, iter([data]), IssueCounter())
+
+
 def read(data: bytes) -> tuple[Observation, LoadReport]:
-    kind = kind_of(data)
-    assert kind is not None
-    return read_small_file(data, "file", kind, IssueCounter())
+    file = opened(data)
+    known = format_of(file)
+    assert known is not None
+    observed = known.read(file)
+    assert isinstance(observed, ObservedFile)
+    return observed.observation, observed.report
+
+
+def between(before: bytes, after: bytes) -> Observation:
+    readings = []
+    for name, data in (("before", before), ("after", after)):
+        reading = counter_files.read(opened(data, name))
+        assert isinstance(reading, CounterReading)
+        readings.append(reading)
+    return counter_files.between(*readings)
 
 
 def test_26_the_wall_clock_is_in_no_duration() -> None:
@@ -46,7 +66,7 @@ def test_57_glued_records_count_and_half_a_record_is_lost() -> None:
 
 def test_67_creation_times_are_no_counts() -> None:
     case = CASES / "67-spec-counters-created-gauge"
-    before, after = ((name, (case / name).read_bytes()) for name in ("before.prom", "after.prom"))
+    before, after = ((case / name).read_bytes() for name in ("before.prom", "after.prom"))
     figures = between(before, after).figures
     assert (figures["steps"], figures["drafted"], figures["accepted"]) == (100, 300, 180)
     assert figures["acceptance rate"] == pytest.approx(0.6)
@@ -55,7 +75,7 @@ def test_67_creation_times_are_no_counts() -> None:
 
 def test_67_a_counter_that_was_reset_has_no_rate() -> None:
     case = CASES / "67-spec-counters-created-gauge"
-    observation = between(*((name, (case / name).read_bytes()) for name in ("after.prom", "before.prom")))
+    observation = between(*((case / name).read_bytes() for name in ("after.prom", "before.prom")))
     assert set(observation.figures.values()) == {None}
     assert "reset" in observation.notes[0]
 
@@ -133,7 +153,9 @@ A, B, C = '{"ev":"a","t":1}', '{"ev":"b","t":2}', '{"ev":"c","t":3}'
 )
 def test_57_lines_that_writers_shared(text: str, n: int | None, issues: dict[str, tuple[int, int]]) -> None:
     if n is None:
-        assert kind_of(text.encode()) is None
+        known = format_of(opened(text.encode()))
+        assert known is not None
+        assert known.name == "STRACE log"  # any text, until it was read
         return
     observation, report = read(text.encode())
     assert (observation.n, found(report)) == (n, issues)
@@ -183,7 +205,7 @@ def counters(drafts: str, tokens: str, accepted: str, *more: str) -> bytes:
 
 
 def figures_of(after: bytes, before: bytes = counters("0", "0", "0")) -> dict[str, float | None]:
-    return between(("before", before), ("after", after)).figures
+    return between(before, after).figures
 
 
 def test_67_counters_of_several_engines_add_up() -> None:

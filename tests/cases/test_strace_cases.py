@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from analyzers.analysis import TRUNCATED_NAMES, analyze, judge
+from analyzers.analysis import analyze, judge
 from analyzers.readers.strace import read_strace
+from analyzers.report.build import TRUNCATED_NAMES
 from tests.builders.places import CASES
 
 RECORD = "[STRACE] v=1 pid=10 tid=10 inv=4 hid=abc depth=0 name=chip.run ts=100 dur=5000"

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.analysis import TRUNCATED_NAMES, analyze
+from analyzers.analysis import analyze
 from analyzers.errors import UnusableInputError
 from analyzers.readers.strace import StraceLog, read_strace, stream_strace
 from analyzers.recording.recording import load_recording
+from analyzers.report.build import TRUNCATED_NAMES
 
 
 def record(pid: int = 10, dur: int = 5000, name: str = "chip.run", more: str = "", inv: int = 1) -> str:

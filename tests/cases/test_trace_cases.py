@@ -10,6 +10,7 @@ import pytest
 
 from analyzers.analysis import analyze, judge
 from analyzers.errors import UnusableInputError
+from analyzers.measurement import measure
 from analyzers.readers.chrome_trace import ChromeTrace, read_chrome_trace
 from analyzers.readers.files import read_bytes
 from analyzers.readers.json_objects import iterate_lines
@@ -20,7 +21,7 @@ from analyzers.report.markdown import render_markdown
 from analyzers.report.model import Report
 from analyzers.report.tables import report_tables
 from analyzers.statistics.summary import summarize
-from analyzers.swimlane.write import write_swimlane
+from analyzers.swimlane import timeline_of, write_timeline
 from analyzers.table.spans import Lane
 from tests.builders.places import CASES
 
@@ -184,7 +185,7 @@ def test_27_a_missing_pid_is_not_pid_zero() -> None:
 
 def test_27_an_unknown_thread_is_drawn_as_one(tmp_path: Path) -> None:
     output = tmp_path / "swimlane.json"
-    write_swimlane(load_recording([path_of("27-pid-tid-missing")]).spans, output)
+    write_timeline(timeline_of(measure(load_recording([path_of("27-pid-tid-missing")]))), output)
     drawn = json.loads(output.read_text())["traceEvents"]
     threads = [event["args"]["name"] for event in drawn if event["name"] == "thread_name"]
     assert threads == ["thread (unknown)", "thread 0"]
@@ -243,7 +244,7 @@ def test_35_overlapping_spans_are_both_kept() -> None:
 
 def test_35_overlapping_spans_are_drawn_on_tracks_of_their_own(tmp_path: Path) -> None:
     output = tmp_path / "swimlane.json"
-    write_swimlane(load_recording([path_of("35-x-overlap-on-one-tid")]).spans, output)
+    write_timeline(timeline_of(measure(load_recording([path_of("35-x-overlap-on-one-tid")]))), output)
     drawn = [event for event in json.loads(output.read_text())["traceEvents"] if event["ph"] == "X"]
     assert {event["name"]: event["dur"] for event in drawn} == {"kernel_a": 120, "kernel_b": 140}
     assert len({(event["pid"], event["tid"]) for event in drawn}) == 2

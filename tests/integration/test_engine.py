@@ -108,7 +108,7 @@ def test_tokens_are_those_of_plain_greedy_decoding(
         checkpoints[kind],
         ranks=ranks,
         depth=depth,
-        speculative_tokens=speculative_tokens,
+        mtp=speculative_tokens,
         # With fewer seats than requests, some wait for a seat, its pages and its state slot.
         requests_per_rank=-(-4 // ranks),
     )
@@ -350,8 +350,8 @@ def test_the_end_of_text_token_ends_a_request_unless_told_otherwise(
     [
         ({"ranks": 3}, "3 ranks cannot share 16 experts evenly; possible numbers of ranks: 1, 2, 4, 8, 16"),
         ({"ranks": 32}, "32 ranks cannot share 16 experts"),
-        ({"depth": 3}, "depth must be 1 or 2, got 3"),
-        ({"speculative_tokens": 8}, r"must be 0\.\.7, got 8"),
+        ({"depth": 3}, "depth = 3: Expected `int` <= 2"),
+        ({"mtp": 8}, r"must be 0\.\.7, got 8"),
         ({"requests_per_rank": 65}, r"requests_per_rank must be 1\.\.8 with 1 speculative tokens"),
         ({"max_model_len": 4096}, r"max_model_len must be 2\.\.4090 for this model"),
     ],

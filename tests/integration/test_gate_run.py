@@ -37,4 +37,7 @@ def test_a_gate_of_real_runs_shows_what_a_worse_drafter_changes(
     assert [manifest_of(directory).depth for directory in runs] == [1, 1]
     (fault,) = manifest_of(runs[1]).faults
     assert fault.startswith("kind=spoil-drafts:1 (from dispatch ")
-    assert "sampled_s_end" in manifest_of(runs[0]).host
+    before, after = manifest_of(runs[0]).host_before, manifest_of(runs[0]).host_after
+    assert before.sampled_s is not None
+    assert after.sampled_s is not None
+    assert after.sampled_s > before.sampled_s

@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from analyzers.analysis import analyze
+from analyzers.measurement import measure
 from analyzers.recording.recording import load_recording
 from analyzers.statistics.summary import Summary
-from analyzers.swimlane import timeline_from_spans
+from analyzers.swimlane import timeline_of
 from tests.integration.command import SMALL, run
 
 DECODE = "deepseek_v4_decode_mtp_fused"
@@ -112,7 +113,7 @@ def test_the_time_of_the_steps_adds_up_to_the_time_they_took(recorded: Path) -> 
 
 def test_no_lane_of_the_timeline_holds_slices_that_overlap(recorded: Path) -> None:
     recording = load_recording([recorded])
-    timeline = timeline_from_spans(recording.spans, recording.requests)
+    timeline = timeline_of(measure(recording))
     for track in timeline.tracks():
         around: list[Any] = []
         for item in sorted(track.slices, key=lambda item: (item.start_ns, -item.end_ns)):

@@ -35,6 +35,6 @@ def test_tokens_do_not_depend_on_how_a_long_prompt_is_cut(
         ranks=2,
         max_model_len=3100,
         prefill_tokens=prefill_tokens,
-        speculative_tokens=2,
+        mtp=2,
     )
     assert tokens_of(handles) == greedy

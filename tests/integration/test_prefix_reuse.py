@@ -99,9 +99,7 @@ def test_tokens_and_drafts_are_those_without_reuse(
     depth: int,
 ) -> None:
     def both(reuse: bool) -> Any:
-        engine = engine_for(
-            checkpoint, ranks=ranks, depth=depth, speculative_tokens=speculative_tokens, prefix_reuse=reuse
-        )
+        engine = engine_for(checkpoint, ranks=ranks, depth=depth, mtp=speculative_tokens, prefix_reuse=reuse)
         try:
             return run(engine, [DONOR], FIRST, SECOND), engine.progress()
         finally:

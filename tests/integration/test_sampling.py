@@ -29,7 +29,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def sampled(checkpoint: Path) -> list[list[int]]:
     """The text without speculation, one request at a time on one rank."""
-    options: dict[str, Any] = {"depth": 1, "speculative_tokens": 0, "requests_per_rank": 1}
+    options: dict[str, Any] = {"depth": 1, "mtp": 0, "requests_per_rank": 1}
     handles = run(CONFIG, checkpoint, PROMPTS, OUTPUT, sampling=SAMPLING, **options)
     return tokens_of(handles)
 
@@ -59,7 +59,7 @@ def test_the_text_depends_on_the_seed_alone(
         sampling=SAMPLING,
         ranks=ranks,
         depth=depth,
-        speculative_tokens=speculative_tokens,
+        mtp=speculative_tokens,
     )
     assert tokens_of(handles) == sampled
     if speculative_tokens:
@@ -70,7 +70,7 @@ def test_the_text_depends_on_the_seed_alone(
 def test_drafts_that_equal_what_is_drawn_are_accepted(checkpoint: Path, sampled: list[list[int]]) -> None:
     injected = [[NO_DRAFT] * len(prompt) + tokens for prompt, tokens in zip(PROMPTS, sampled, strict=True)]
     # Ten steps of three tokens stay within what is known: 1 + 30 of 32.
-    handles = run(CONFIG, checkpoint, PROMPTS, 31, sampling=SAMPLING, injected=injected, speculative_tokens=2)
+    handles = run(CONFIG, checkpoint, PROMPTS, 31, sampling=SAMPLING, injected=injected, mtp=2)
     assert tokens_of(handles) == [tokens[:31] for tokens in sampled]
     assert [(handle.steps, handle.accepted) for handle in handles] == [(10, 20)] * len(PROMPTS)
 

@@ -50,7 +50,7 @@ def test_tokens_do_not_depend_on_the_number_of_speculative_tokens(
         OUTPUT,
         ranks=ranks,
         depth=1 + speculative_tokens // 2 % 2,
-        speculative_tokens=speculative_tokens,
+        mtp=speculative_tokens,
     )
     assert tokens_of(handles) == [tokens[:OUTPUT] for tokens in greedy[kind]]
     if kind == "bigram":
@@ -99,7 +99,7 @@ def test_three_injected_drafts_are_accepted_as_far_as_they_are_right(
         ],
         requests_per_rank=4,
         depth=depth,
-        speculative_tokens=3,
+        mtp=3,
     )
     assert tokens_of(handles) == [tokens[:OUTPUT] for tokens in greedy["random"]]
     for handle in handles:
@@ -152,7 +152,7 @@ def test_rejections_on_boundaries_leave_no_trace(
             for prompt, tokens in zip(prompts, expected, strict=True)
         ],
         max_model_len=600,
-        speculative_tokens=speculative_tokens,
+        mtp=speculative_tokens,
     )
     assert tokens_of(handles) == [tokens[:BOUNDARY_OUTPUT] for tokens in expected]
     for handle, prompt in zip(handles, prompts, strict=True):

@@ -1,4 +1,4 @@
-"""Speculative greedy decoding gives the plain greedy tokens, at the drafter's advertised rate (spec 5)."""
+"""Speculative greedy decoding gives the plain greedy tokens, at the drafter's known rate (docs/model.md, MTP decode)."""
 
 import itertools
 from collections.abc import Callable

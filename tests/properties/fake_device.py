@@ -3,7 +3,7 @@
 Every cache row records who wrote it, for which position, and which token. The token behind a position is a function of
 all tokens before it, as they are read back through the block tables: a page lost, mixed up or cut short gives other
 tokens, and the check of every row read says why. Only a reused prefix may be another's, and only where all is kept.
-Offsets and slots are worked out anew here, from deepseek-v4.md.
+Offsets and slots are worked out anew here, from docs/model.md, Cache groups.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class FakeRank:
         return rows[:, 3].tolist()
 
     def _slots(self, row: Row, group: CacheGroup, position: np.ndarray | int) -> np.ndarray:
-        """deepseek-v4.md, section 4: table[(p // b) % count] * b + p % b."""
+        """docs/model.md, Cache groups: table[(p // b) % count] * b + p % b."""
         tokens, _ = _SHAPES[group]
         table = row.tables[group]
         return table[position // tokens % len(table)] * tokens + position % tokens

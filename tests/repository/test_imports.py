@@ -28,10 +28,32 @@ LAYERS = (
 LAUNCH = 1
 MAY_USE_ANALYZERS = (0, LAUNCH)
 
+# The rooms of the analyzers, outermost first; a room knows the lower ones, and none beside it.
+ROOMS = (
+    ("compare", "history"),
+    ("gate",),
+    ("analysis", "export"),
+    ("findings", "serve"),
+    ("report",),
+    ("charts", "swimlane"),
+    ("measurement",),
+    ("steps",),
+    ("ranks", "clients"),
+    ("recording",),
+    ("readers",),
+    ("table", "text", "statistics"),
+    ("errors", "rundir"),
+)
+LEVEL_OF_ROOM = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
+
 
 def layer_of(module: str) -> int:
     part = module.split(".")[1]
     return next((index for index, names in enumerate(LAYERS) if part in names), LAUNCH)
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1]
 
 
 def modules(root: Path) -> Iterator[tuple[str, ast.Module]]:
@@ -84,6 +106,36 @@ def test_the_analyzers_know_nothing_of_the_engine_nor_of_torch() -> None:
         if imported.split(".")[0] in forbidden
     ]
     assert wrong == []
+
+
+def test_every_module_of_the_analyzers_is_in_a_room() -> None:
+    rooms = {room_of(module) for module, _ in modules(ANALYZERS) if module != "analyzers"}
+    assert rooms == set(LEVEL_OF_ROOM)
+
+
+def test_every_room_of_the_analyzers_imports_only_itself_and_the_rooms_below() -> None:
+    wrong = [
+        f"{module} imports {imported}"
+        for module, tree in modules(ANALYZERS)
+        if module != "analyzers"
+        for imported in imports(tree)
+        if imported.startswith("analyzers.") and room_of(imported) != room_of(module)
+        if LEVEL_OF_ROOM[room_of(imported)] <= LEVEL_OF_ROOM[room_of(module)]
+    ]
+    assert wrong == []
+
+
+PAIRING = ("check_lifecycles", "rank_runs", "match_rounds", "measure_pipeline", "measure_skew")
+
+
+def test_steps_are_paired_and_rounds_are_matched_in_one_place() -> None:
+    callers = {
+        (module, node.func.id)
+        for module, tree in modules(ANALYZERS)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in PAIRING
+    }
+    assert callers == {("analyzers.measurement", function) for function in PAIRING}
 
 
 @pytest.mark.parametrize("root", [PRODUCT, ANALYZERS], ids=["dsv4bench", "analyzers"])

@@ -16,9 +16,9 @@ from analyzers import errors as analyzer_errors
 from analyzers.rundir import RunDirectory
 from dsv4bench import errors
 from dsv4bench.cli import app
+from dsv4bench.engine.settings import EngineSettings
 from dsv4bench.profile import (
     CheckSection,
-    EngineSection,
     GateSection,
     LoadSection,
     ModelSection,
@@ -28,7 +28,7 @@ from dsv4bench.profile import (
 from tests.builders.places import REPOSITORY
 
 README = REPOSITORY / "README.md"
-DOCUMENTS = [README, REPOSITORY / "CHANGELOG.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
 
 
 def commands(document: Path) -> Iterator[str]:
@@ -83,9 +83,12 @@ def test_the_readme_shows_every_command() -> None:
     assert shown == set(leaf_commands(typer.main.get_command(app)))
 
 
-def test_the_make_targets_exist() -> None:
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", ".pre-commit-config.yaml"])
+def test_the_make_targets_exist(name: str) -> None:
     makefile = (REPOSITORY / "Makefile").read_text()
-    for target in re.findall(r"^make (\w+)", README.read_text(), re.MULTILINE):
+    targets = re.findall(r"^(?: +entry: )?make (\w+)", (REPOSITORY / name).read_text(), re.MULTILINE)
+    assert targets
+    for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
@@ -139,7 +142,7 @@ def test_the_table_of_profile_keys_has_every_key_with_its_default() -> None:
     expected = {}
     sections: dict[str, type[msgspec.Struct]] = {
         "model": ModelSection,
-        "engine": EngineSection,
+        "engine": EngineSettings,
         "load": LoadSection,
         "trace": TraceSection,
         "check": CheckSection,

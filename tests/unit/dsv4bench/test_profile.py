@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from dsv4bench.cli.profiles import profiles
+from dsv4bench.engine.settings import EngineSettings
 from dsv4bench.errors import UsageError
 from dsv4bench.profile import (
     CheckSection,
-    EngineSection,
     LoadSection,
     ModelSection,
     TraceSection,
@@ -32,7 +32,7 @@ def test_smoke_is_one_short_request_on_eight_ranks() -> None:
     profile = load_profile("smoke")
     assert profile.name == "smoke"
     assert profile.model == ModelSection(preset="tiny", seed=0, weights="bigram")
-    assert profile.engine == EngineSection(
+    assert profile.engine == EngineSettings(
         backend="torch",
         ranks=8,
         depth=2,
@@ -129,7 +129,7 @@ def test_overriding_one_kind_of_prompt_unsets_the_other() -> None:
 def test_a_path_is_a_profile_too(tmp_path: Path) -> None:
     profile = load_profile(write(tmp_path, MINIMAL), ["load.requests=3"])
     assert (profile.name, profile.load.requests) == ("mine", 3)
-    assert profile.engine == EngineSection()
+    assert profile.engine == EngineSettings()
 
 
 def test_trace_levels() -> None:

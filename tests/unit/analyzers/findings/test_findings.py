@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from analyzers.analysis import analyze_recording
+from analyzers.machine import MachineFacts, MachineState
 from analyzers.recording.recording import load_recording
 from analyzers.report.model import Finding, FindingCode, Report
 from analyzers.rundir import RankProcess
@@ -27,7 +28,8 @@ class Recorded:
     def __init__(self, directory: Path, depth: int = 2) -> None:
         self._directory = directory
         self._depth = depth
-        self.host: dict[str, str] = {}
+        self.host = MachineFacts()
+        self.load: float | None = None
         self.device_map: list[RankProcess] = []
         self.events: list[dict[str, Any]] = []
         self.records: list[str] = []
@@ -91,7 +93,8 @@ class Recorded:
         for name, text in files.items():
             (self._directory / name).write_text(text)
         profile = {"name": "test", "engine": {"depth": self._depth}}
-        own = manifest(profile=profile, host=self.host, device_map=self.device_map)
+        before = MachineState(load_average_1min=self.load)
+        own = manifest(profile=profile, host=self.host, device_map=self.device_map, host_before=before)
         recording = load_recording([self._directory / name for name in files])
         return analyze_recording(dataclasses.replace(recording, manifest=own))
 
@@ -510,16 +513,16 @@ def test_a_slow_rank_with_as_many_requests_as_the_others_is_a_straggler(recorded
 @pytest.mark.parametrize(
     ("cores", "load", "shared"),
     [
-        ("2", "0.00", "4 ranks and the engine share 2 cores"),
-        ("8", "6.50 1.00 1.00", "4 ranks and the engine share 8 cores with a load of 6.50"),
-        ("8", "1.00 1.00 1.00", ""),
-        ("", "", ""),
+        (2, 0.0, "4 ranks and the engine share 2 cores"),
+        (8, 6.5, "4 ranks and the engine share 8 cores with a load of 6.50"),
+        (8, 1.0, ""),
+        (None, None, ""),
     ],
 )
 def test_ranks_that_share_cores_are_late_now_and_then_and_nobody_is_warned(
-    cores: str, load: str, shared: str, recorded: Recorded
+    cores: int | None, load: float | None, shared: str, recorded: Recorded
 ) -> None:
-    recorded.host = {"cores": cores, "load_average": load}
+    recorded.host, recorded.load = MachineFacts(cores=cores), load
     recorded.device_map = [RankProcess(rank, 100 + rank, f"cpu:{rank}") for rank in range(4)]
     for step in range(1, STEPS + 1):
         for rank in range(4):
@@ -533,7 +536,7 @@ def test_ranks_that_share_cores_are_late_now_and_then_and_nobody_is_warned(
 
 
 def test_ranks_that_are_slow_in_turn_are_warned_of_on_shared_cores_too(recorded: Recorded) -> None:
-    recorded.host = {"cores": "2", "load_average": "0.00"}
+    recorded.host, recorded.load = MachineFacts(cores=2), 0.0
     recorded.device_map = [RankProcess(rank, 100 + rank, f"cpu:{rank}") for rank in range(4)]
     for step in range(1, STEPS + 1):
         for rank in range(4):
@@ -548,7 +551,7 @@ def test_ranks_that_are_slow_in_turn_are_warned_of_on_shared_cores_too(recorded:
 def test_two_ranks_slow_in_turn_are_told_from_chance_by_how_steady_their_distance_is(
     alternates: bool, severity: str, recorded: Recorded
 ) -> None:
-    recorded.host = {"cores": "2", "load_average": "0.00"}
+    recorded.host, recorded.load = MachineFacts(cores=2), 0.0
     recorded.device_map = [RankProcess(rank, 100 + rank, f"cpu:{rank}") for rank in range(2)]
     for step in range(1, STEPS + 1):
         for rank in range(2):
@@ -581,7 +584,7 @@ def test_a_healthy_recording_says_so_in_one_sentence(recorded: Recorded) -> None
 
 
 def test_on_shared_cores_a_healthy_run_says_what_it_could_not_show(recorded: Recorded) -> None:
-    recorded.host = {"cores": "2", "load_average": "0.00"}
+    recorded.host, recorded.load = MachineFacts(cores=2), 0.0
     recorded.device_map = [RankProcess(rank, 100 + rank, f"cpu:{rank}") for rank in range(4)]
     healthy_ranks(recorded)
     [finding] = found(recorded.report(), "healthy")

@@ -17,12 +17,13 @@ from analyzers.gate.comparability import machine_name, short_machine
 from analyzers.gate.metrics import REGISTRY, canonical, metric, run_values, split_tag
 from analyzers.gate.model import Samples
 from analyzers.gate.samples import read_samples, samples_of_runs, write_samples
+from analyzers.machine import MachineFacts
 from analyzers.rundir import Manifest, RequestRecord
 from dsv4bench.cli import app
 from tests.builders import manifests
 
 MS = 1_000_000
-HOST = {"processor": "Abacus", "cores": "2", "memory_bytes": str(2**33), "hostname": "here"}
+HOST = MachineFacts(processor="Abacus", cores=2, memory_bytes=2**33, hostname="here")
 
 
 def manifest(**changes: Any) -> Manifest:
@@ -182,10 +183,10 @@ def test_runs_of_one_side_are_of_one_configuration_and_machine(tmp_path: Path) -
     other = write_run(tmp_path / "other", profile={"name": "toy", "engine": {"depth": 1}})
     with pytest.raises(NotComparableError, match=r"engine\.depth 2 vs 1"):
         samples_of_runs([first, other])
-    elsewhere = write_run(tmp_path / "elsewhere", host=HOST | {"cores": "64"})
+    elsewhere = write_run(tmp_path / "elsewhere", host=msgspec.structs.replace(HOST, cores=64))
     with pytest.raises(NotComparableError, match="machine cores 2 vs 64"):
         read_samples([first, elsewhere])
-    container = write_run(tmp_path / "container", host=HOST | {"hostname": "f3a9"})
+    container = write_run(tmp_path / "container", host=msgspec.structs.replace(HOST, hostname="f3a9"))
     assert len(samples_of_runs([first, container]).runs) == 2
 
 
@@ -195,9 +196,11 @@ def test_a_machine_by_its_facts_and_for_people() -> None:
     assert "processor=Abacus" in name
     assert "here" not in name
     assert short_machine(name).startswith("Abacus, 2 cores [")
-    assert short_machine(name) != short_machine(machine_name(manifest(host=HOST | {"kernel": "7"})))
+    assert short_machine(name) != short_machine(
+        machine_name(manifest(host=msgspec.structs.replace(HOST, kernel="7")))
+    )
     assert short_machine("a") == "a"
-    assert machine_name(manifest(host={}, versions={})) is None
+    assert machine_name(manifest(host=MachineFacts(), versions={})) is None
 
 
 def test_what_to_know_about_runs_is_said(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from analyzers.history.entry import Entry, read_entry
 from analyzers.history.html import render_history
 from analyzers.history.store import open_history
 from analyzers.history.trends import Selection, figure, group, known_metric, select, trend
+from analyzers.machine import MachineFacts
 from analyzers.rundir import RequestRecord, RunDirectory, RunStatus, RunTiming
 from dsv4bench.cli import app
 from tests.builders.manifests import write_manifest
@@ -52,7 +53,7 @@ def write_run(
             "model": {"preset": "tiny"},
             "engine": {"backend": "torch", "depth": 2, **engine},
         },
-        host={"processor": "CPU <b>X</b>", "cores": "2", "machine": "x86_64", "memory_bytes": str(2**34)},
+        host=MachineFacts(processor="CPU <b>X</b>", cores=2, architecture="x86_64", memory_bytes=2**34),
         git={"revision": revision, "dirty": "true" if dirty else "false"},
         clocks={"monotonic_ns": 5_000, "wall_ns": NOON + index * DAY},
         timing=RunTiming(started_ns=4_000),

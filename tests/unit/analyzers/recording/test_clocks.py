@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from analyzers.analysis import analyze, analyze_recording
+from analyzers.measurement import measure
 from analyzers.readers.log_processes import ClockAnchor
 from analyzers.recording.clocks import SAME_CLOCK_NS, ProcessClock, align_clocks
 from analyzers.recording.recording import load_recording
 from analyzers.report.model import Report
 from analyzers.report.tables import report_tables
 from analyzers.rundir import RunDirectory
-from analyzers.swimlane import timeline_from_spans
+from analyzers.swimlane import timeline_of
 from analyzers.table.spans import Clock
 from tests.builders.manifests import write_manifest
 from tests.builders.strace import record
@@ -110,7 +111,7 @@ def test_hosts_without_anchors_are_not_compared(tmp_path: Path) -> None:
     assert recording.clocks.method == "not aligned"
     [skew] = analyze_recording(recording).skew
     assert (skew.rounds, skew.runner_start_skew.n, skew.root.n) == (3, 0, 6)
-    drawn = timeline_from_spans(recording.spans, comparable=False).groups
+    drawn = timeline_of(measure(recording)).groups
     assert [group.name for group in drawn] == ["rank 0, clock not aligned", "rank 1, clock not aligned"]
     assert [counter.name for counter in drawn[0].counters] == []
 

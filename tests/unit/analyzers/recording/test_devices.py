@@ -11,13 +11,17 @@ import pytest
 
 from analyzers.analysis import analyze, analyze_recording
 from analyzers.export import run_query
+from analyzers.measurement import measure
 from analyzers.readers.log_processes import parse_visible_devices
 from analyzers.readers.strace import read_strace
 from analyzers.recording.membership import units_of
 from analyzers.recording.recording import load_recording
 from analyzers.report.tables import report_tables
-from analyzers.rundir import RankProcess, RunDirectory
-from analyzers.swimlane import write_swimlane
+from analyzers.rundir import (
+    RankProcess,
+    RunDirectory,
+)
+from analyzers.swimlane import timeline_of, write_timeline
 from analyzers.table.processes import merged_pids
 from analyzers.table.spans import Clock, Lane, Source, SpanTableBuilder
 from tests.builders.manifests import write_manifest
@@ -128,7 +132,7 @@ def test_equal_pids_in_the_logs_of_several_ranks(tmp_path: Path) -> None:
 def test_43_a_merged_timeline_gives_each_rank_its_own_pid(tmp_path: Path) -> None:
     case = CASES / "43-same-pid-in-every-rank"
     recording = load_recording([case / "rank0.json", case / "rank1.json"])
-    write_swimlane(recording.spans, tmp_path / "s.json", comparable=False)
+    write_timeline(timeline_of(measure(recording)), tmp_path / "s.json")
     events = json.loads((tmp_path / "s.json").read_text())["traceEvents"]
     drawn = [event for event in events if event["ph"] == "X"]
     assert [(event["pid"], event["args"], event["dur"]) for event in drawn] == [

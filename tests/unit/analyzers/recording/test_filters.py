@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from analyzers.analysis import AnalysisOptions, analyze_recording, judge
+from analyzers.analysis import analyze_recording, judge
+from analyzers.measurement import AnalysisOptions
 from analyzers.recording.filters import (
     FilterError,
     Filters,

@@ -9,7 +9,7 @@ from typing import Any
 from analyzers.analysis import analyze
 from analyzers.ranks.rounds import match_rounds
 from analyzers.steps.lifecycle import Lifecycle, check_lifecycles
-from analyzers.steps.pipeline import check_preparation, measure_pipeline
+from analyzers.steps.pipeline import measure_pipeline
 from analyzers.table.spans import ABSENT, Clock, Lane, Source, SpanTable, SpanTableBuilder, empty_table
 
 SUBMIT, WAIT = "decode.worker_submit", "decode.worker_wait"
@@ -295,9 +295,39 @@ def test_preparing_a_slot_before_its_holder_was_reclaimed() -> None:
         ("WorkerProcess.prepare_decode", 55, 58, 1, {"step_id": 2}),
         ("WorkerProcess.prepare_decode", 20, 30, 1, {"step_id": 1}),
     ]
-    [fault] = check_preparation(table(spans), depth=2)
+    [fault] = check(spans, depth=2).faults
     assert fault.kind == "prepared_before_reclaim"
     assert fault.detail == "step 2 is prepared 5 ns before step 0 is reclaimed"
+
+
+def test_faults_of_every_kind_are_in_order_of_time() -> None:
+    spans: list[Span] = [
+        ("WorkerProcess.prepare_decode", 0, 5, 1, {"step_id": 0}),
+        ("WorkerProcess.prepare_decode", 20, 30, 1, {"step_id": 2}),
+        ("WorkerProcess.reclaim_decode", 50, 60, 2, {"step_id": 0}),
+        (SUBMIT, 70, 71, 1, dispatch(1)),
+        (SUBMIT, 80, 81, 1, dispatch(2)),
+        (WAIT, 90, 99, 2, dispatch(1)),
+        (WAIT, 100, 110, 2, dispatch(2)),
+        ("WorkerProcess.prepare_decode", 120, 125, 1, {"step_id": 4}),
+        ("WorkerProcess.reclaim_decode", 140, 150, 2, {"step_id": 3}),
+        ("WorkerProcess.reclaim_decode", 160, 170, 2, {"step_id": 2}),
+    ]
+    lifecycle = check(spans, depth=1)
+    # With one in flight, step 4 waits for step 3 to be reclaimed; steps 2 and 0 have nobody one step ahead of them.
+    found = [(fault.spans[0].start_ns, fault.kind) for fault in lifecycle.faults]
+    assert found == [(80, "depth_exceeded"), (120, "prepared_before_reclaim")]
+    lifecycle = check(spans, depth=2)
+    found = [(fault.spans[0].start_ns, fault.kind) for fault in lifecycle.faults]
+    assert found == [(20, "prepared_before_reclaim"), (120, "prepared_before_reclaim")]
+    # A second wait of dispatch 1: the fault of the pairing stands between the two of the preparation.
+    again = [*spans, (WAIT, 102, 104, 2, dispatch(1))]
+    found = [(fault.spans[0].start_ns, fault.kind) for fault in check(again, depth=2).faults]
+    assert found == [
+        (20, "prepared_before_reclaim"),
+        (102, "duplicate_wait"),
+        (120, "prepared_before_reclaim"),
+    ]
 
 
 def sequential(count: int) -> list[Span]:

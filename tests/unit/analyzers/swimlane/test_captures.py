@@ -17,8 +17,9 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from analyzers.errors import UnusableInputError
+from analyzers.measurement import measure
 from analyzers.recording.recording import load_recording
-from analyzers.swimlane import write_swimlane
+from analyzers.swimlane import timeline_of, write_timeline
 from analyzers.swimlane.queries import QUERIES, ask
 from dsv4bench.cli import main
 from tests.builders.chrome import dispatch, event, write_trace
@@ -92,7 +93,7 @@ def _value(item: Any) -> Any:
 
 def drawn(paths: list[Path], output: Path) -> sqlite3.Connection:
     recording = load_recording(paths)
-    write_swimlane(recording.spans, output, recording.requests)
+    write_timeline(timeline_of(measure(recording)), output)
     return tables_of(output)
 
 

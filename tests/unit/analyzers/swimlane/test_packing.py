@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.swimlane import timeline_from_spans
 from analyzers.swimlane.model import Slice
 from analyzers.swimlane.packing import nest, nest_each, pack
 from analyzers.table.spans import ABSENT, Clock, Lane, Source, SpanTableBuilder
+from tests.builders.recordings import timeline_from
 
 
 def slices(*intervals: tuple[int, int]) -> list[Slice]:
@@ -83,7 +83,7 @@ def test_every_span_of_every_run_is_drawn_once_and_nothing_overlaps(
             table.append(
                 name, at, lasts, lane, clock=Clock.HOST, rank=0, slot=slot, invocation=invocation, depth=depth
             )
-    tracks = list(timeline_from_spans(table.build()).tracks())
+    tracks = list(timeline_from(table.build()).tracks())
     assert sum(len(track.slices) for track in tracks) == 3 * len(drawn)
     assert len({track.name for track in tracks}) == len(tracks)
     for track in tracks:

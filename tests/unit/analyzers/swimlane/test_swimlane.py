@@ -13,10 +13,11 @@ from analyzers.errors import NoDataError, UnusableInputError
 from analyzers.readers.requests import RequestTiming
 from analyzers.readers.strace import read_strace
 from analyzers.recording.rank_naming import assign_ranks, rank_column
-from analyzers.swimlane import Timeline, timeline_from_spans, write_swimlane
+from analyzers.swimlane import Timeline, write_timeline
 from analyzers.swimlane.model import Track
 from analyzers.table.spans import ABSENT, Clock, Kind, Lane, Source, SpanTable, SpanTableBuilder, concatenate
 from dsv4bench.cli.swimlane import swimlane
+from tests.builders.recordings import timeline_from
 from tests.builders.strace import logged, ready, record, write_log
 
 TRACE, LOG = "trace.json", "server.log"
@@ -24,7 +25,7 @@ ENGINE, RANK_0, RANK_1 = 10, 20, 21
 DECODE = "deepseek_v4_decode_mtp_fused"
 
 
-IN_FLIGHT = [(1_000, 1), (2_000, 2), (9_000, 1), (15_000, 0)]
+IN_FLIGHT = [(1_500, 1), (2_600, 2), (9_000, 1), (15_000, 0)]
 START_SKEW = [(2_050, 50), (8_850, 750)]
 END_SKEW = [(8_700, 700), (14_400, 500)]
 
@@ -82,7 +83,7 @@ def ranks() -> SpanTable:
 
 @pytest.fixture
 def timeline() -> Timeline:
-    return timeline_from_spans(concatenate([serving(), ranks()]))
+    return timeline_from(concatenate([serving(), ranks()]))
 
 
 def track(timeline: Timeline, group: str, name: str) -> Track:
@@ -169,7 +170,9 @@ def test_a_flow_goes_from_the_submit_over_each_rank_to_the_wait(timeline: Timeli
     }
 
 
-def test_dispatches_in_flight_count_from_submit_to_the_end_of_the_wait(timeline: Timeline) -> None:
+def test_dispatches_in_flight_count_from_the_return_of_the_submit_to_the_end_of_the_wait(
+    timeline: Timeline,
+) -> None:
     counter = timeline.groups[0].counters[0]
     assert counter.name == "dispatches in flight"
     assert counter.points == IN_FLIGHT
@@ -196,7 +199,7 @@ def test_acceptance_is_what_a_step_gave_a_request_on_average() -> None:
         request((500, 1), (8_000, 2), (9_020, 2), (16_000, 2)),
         request((500, 1), (9_020, 3), (16_000, 2), proposed=0),
     ]
-    counters = timeline_from_spans(serving(), requests).groups[0].counters
+    counters = timeline_from(serving(), requests).groups[0].counters
     assert [counter.name for counter in counters] == ["dispatches in flight", "acceptance length"]
     # After 9000: 2, 1 and 2 tokens; after 15000: 1 and 1. What arrived at 8000 belongs to no step of the trace.
     assert counters[1].points == [(9_000, 5 / 3), (15_000, 1.0)]
@@ -213,7 +216,7 @@ def test_spans_of_other_producers_have_lanes_of_their_own() -> None:
             name, start_ns, end_ns - start_ns, Lane(LOG, RANK_0, RANK_0),
             clock=Clock.HOST, rank=0, invocation=1 if category == "chip" else -1, category=category,
         )  # fmt: skip
-    (group,) = timeline_from_spans(table.build()).groups
+    (group,) = timeline_from(table.build()).groups
     assert [lane.name for lane in group.tracks] == ["run", "ext.dsv4bench.bind_ahead", "ext.other.copy"]
 
 
@@ -226,7 +229,7 @@ def test_spans_inside_a_step_know_it_without_carrying_it() -> None:
     ]:
         lane = Lane(TRACE, ENGINE, 4)
         table.append(name, start_ns, end_ns - start_ns, lane, clock=Clock.HOST, step_id=step_id)
-    (track,) = timeline_from_spans(table.build()).tracks()
+    (track,) = timeline_from(table.build()).tracks()
     assert [item.args.get("step_id") for item in track.slices] == [4, 4, None]
 
 
@@ -324,8 +327,9 @@ def drawn_in_perfetto(path: Path) -> tuple[list[Drawn], dict[int, list[str]], li
 
 def test_chrome_json_and_perfetto_show_the_same(tmp_path: Path) -> None:
     spans = concatenate([serving(), ranks()])
-    chrome = write_swimlane(spans, tmp_path / "swimlane.json")
-    perfetto = write_swimlane(spans, tmp_path / "swimlane.pftrace")
+    timeline = timeline_from(spans)
+    chrome = write_timeline(timeline, tmp_path / "swimlane.json")
+    perfetto = write_timeline(timeline, tmp_path / "swimlane.pftrace")
     chrome_slices, chrome_flows, chrome_counter = drawn_in_chrome(tmp_path / "swimlane.json")
     slices, flows, counter = drawn_in_perfetto(tmp_path / "swimlane.pftrace")
     assert sorted(slices) == sorted(chrome_slices)
@@ -348,13 +352,13 @@ def test_chrome_times_keep_every_nanosecond(tmp_path: Path) -> None:
     table = SpanTableBuilder(Source.STRACE)
     lane = Lane(LOG, 1, 1)
     table.append("node.submit", 9_007_199_254_740_993, 1, lane, clock=Clock.HOST, category="node")
-    write_swimlane(table.build(), tmp_path / "s.json")
+    write_timeline(timeline_from(table.build()), tmp_path / "s.json")
     # 2**53 + 1 ns: no float holds it.
     assert '"ts":9007199254740.993,"dur":0.001,' in (tmp_path / "s.json").read_text()
 
 
 def test_perfetto_tracks_are_ordered_explicitly(tmp_path: Path) -> None:
-    write_swimlane(concatenate([serving(), ranks()]), tmp_path / "s.pftrace")
+    write_timeline(timeline_from(concatenate([serving(), ranks()])), tmp_path / "s.pftrace")
     descriptors = [
         packet.track_descriptor
         for packet in packets(tmp_path / "s.pftrace")
@@ -383,7 +387,7 @@ def test_perfetto_tracks_are_ordered_explicitly(tmp_path: Path) -> None:
 
 
 def test_the_first_packet_clears_the_interning_state(tmp_path: Path) -> None:
-    write_swimlane(serving(), tmp_path / "s.pftrace")
+    write_timeline(timeline_from(serving()), tmp_path / "s.pftrace")
     flags = [packet.sequence_flags for packet in packets(tmp_path / "s.pftrace")]
     cleared, needed = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED, TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
     assert flags[0] == cleared | needed
@@ -397,7 +401,7 @@ def test_runs_without_a_slot_take_as_many_lanes_as_overlap() -> None:
         table.append(
             "chip.run", start_ns, end_ns - start_ns, Lane(LOG, 5, 5), clock=Clock.HOST, rank=0, invocation=inv
         )
-    (group,) = timeline_from_spans(table.build()).groups
+    (group,) = timeline_from(table.build()).groups
     assert [(track.name, times(track)) for track in group.tracks] == [
         ("run", [("", 0, 100), ("", 110, 300)]),
         ("run, overlapping 1", [("", 50, 200)]),
@@ -409,7 +413,7 @@ def test_spans_whose_root_was_lost_are_still_drawn() -> None:
     lane = Lane(LOG, 5, 5)
     table.append("chip.run.bind", 10, 5, lane, clock=Clock.HOST, rank=3, invocation=1, category="chip")
     table.append("chip.run.runner_run.device_wall", 0, 4, lane, clock=Clock.DEVICE, rank=3, invocation=1)
-    timeline = timeline_from_spans(table.build())
+    timeline = timeline_from(table.build())
     assert [(group.name, [track.name for track in group.tracks]) for group in timeline.groups] == [
         ("rank 3 (pid 5)", ["thread 5"])
     ]
@@ -422,7 +426,7 @@ def test_rounding_to_microseconds_does_not_open_a_lane() -> None:
     table.append("scheduler.schedule", 0, 10_000, lane, clock=Clock.HOST)
     table.append("scheduler.inner", 4_000, 7_000, lane, clock=Clock.HOST)
     table.append("scheduler.late", 6_000, 9_000, lane, clock=Clock.HOST)
-    (group,) = timeline_from_spans(table.build()).groups
+    (group,) = timeline_from(table.build()).groups
     assert [(track.name, times(track)) for track in group.tracks] == [
         ("engine", [("scheduler.schedule", 0, 10_000), ("scheduler.inner", 4_000, 10_000)]),
         ("engine, overlapping 1", [("scheduler.late", 6_000, 15_000)]),
@@ -433,9 +437,9 @@ def test_a_trace_on_its_own_clock_is_drawn_alone_but_never_among_host_times() ->
     table = SpanTableBuilder(Source.SERVING)
     table.append("scheduler.schedule", 5, 3, Lane("foreign.json", "main", "t"), clock=Clock.FILE)
     foreign = table.build()
-    alone = timeline_from_spans(foreign)
+    alone = timeline_from(foreign)
     assert [group.name for group in alone.groups] == ["process main"]
-    mixed = timeline_from_spans(concatenate([foreign, serving()]))
+    mixed = timeline_from(concatenate([foreign, serving()]))
     assert [group.name for group in mixed.groups] == ["engine (pid 10)"]
     assert mixed.left_out == {"spans on a clock of their own file": 1}
 
@@ -446,13 +450,13 @@ def test_ambiguous_dispatch_ids_connect_nothing() -> None:
     for start_ns in (0, 10):
         table.append("decode.worker_submit", start_ns, 5, lane, clock=Clock.HOST, dispatch_id=1)
     table.append("decode.worker_wait", 20, 5, lane, clock=Clock.HOST, dispatch_id=1)
-    timeline = timeline_from_spans(table.build())
+    timeline = timeline_from(table.build())
     assert [item.flows for track in timeline.tracks() for item in track.slices] == [[], [], []]
     assert timeline.groups[0].counters == []
 
 
 def test_a_dispatch_without_rank_traces_flows_straight_to_its_wait() -> None:
-    timeline = timeline_from_spans(serving())
+    timeline = timeline_from(serving())
     flows = [point for track in timeline.tracks() for item in track.slices for point in item.flows]
     assert sorted((flow, phase.value) for flow, phase in flows) == [
         (1, "begin"),
@@ -480,7 +484,7 @@ def test_a_real_capture_of_the_runtime_keeps_its_lanes_clean() -> None:
         ]
     )
     log = read_strace(text.encode(), LOG)
-    timeline = timeline_from_spans(rank_column(log.spans, assign_ranks([log])))
+    timeline = timeline_from(rank_column(log.spans, assign_ranks([log])))
     assert [(group.name, [track.name for track in group.tracks]) for group in timeline.groups] == [
         ("process 6", ["node scheduler"]),
         ("rank 0 (pid 7)", ["run", "run, overlapping 1", "thread 7"]),
@@ -490,15 +494,15 @@ def test_a_real_capture_of_the_runtime_keeps_its_lanes_clean() -> None:
 
 def test_an_unknown_suffix_and_an_unwritable_place_are_usage_errors(tmp_path: Path) -> None:
     with pytest.raises(UnusableInputError, match=r"s\.txt: name the file \*\.pftrace or \*\.json"):
-        write_swimlane(serving(), tmp_path / "s.txt")
+        write_timeline(timeline_from(serving()), tmp_path / "s.txt")
     (tmp_path / "file").touch()
     with pytest.raises(UnusableInputError, match=r"file/s\.json: cannot be written: Not a directory"):
-        write_swimlane(serving(), tmp_path / "file" / "s.json")
+        write_timeline(timeline_from(serving()), tmp_path / "file" / "s.json")
 
 
 def test_nothing_to_draw_is_no_data(tmp_path: Path) -> None:
     with pytest.raises(NoDataError, match="nothing to draw"):
-        write_swimlane(SpanTableBuilder(Source.SERVING).build(), tmp_path / "s.json")
+        write_timeline(timeline_from(SpanTableBuilder(Source.SERVING).build()), tmp_path / "s.json")
     assert list(tmp_path.iterdir()) == []
 
 

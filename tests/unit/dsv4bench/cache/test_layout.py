@@ -10,7 +10,7 @@ def columns(layout: CacheLayout) -> list[tuple[int, ...]]:
 
 
 def test_flash_has_the_published_pages() -> None:
-    """Spec 4: 43 layers, of which 20 HCA and 21 CSA; at 16384 positions the tables are as wide as published."""
+    """docs/model.md, Cache groups: 20 HCA and 21 CSA layers; at 16384 positions the tables are as wide as published."""
     layout = CacheLayout.derive(preset("flash"), 16384)
     assert columns(layout) == [
         (43, 128, 128, 512, 4),

@@ -1,4 +1,4 @@
-"""Slot arithmetic against values worked out by hand from spec 4."""
+"""Slot arithmetic against values worked out by hand (docs/model.md, Cache groups)."""
 
 import pytest
 import torch

@@ -4,63 +4,78 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from analyzers.gate.machine import (
-    END,
-    STABLE,
-    VOLATILE,
-    Conditions,
-    busy_before,
-    conditions_of,
-    fingerprint,
-    what_moved,
-)
+from analyzers.gate.machine import Conditions, busy_before, conditions_between, fingerprint, what_moved
+from analyzers.machine import MachineFacts, MachineState
 from dsv4bench.run import environment
 from dsv4bench.run.environment import machine_facts
-from dsv4bench.run.machine import at_the_end, volatile_state
+from dsv4bench.run.machine import machine_state
 
-HOST = {
-    "hostname": "one",
-    "processor": "EPYC",
-    "cores": "4",
-    "memory_bytes": str(16 * 2**30 - 5_000_000),
-    "device": "none",
-    "load_average": "0.50 0.40 0.30",
-}
+HOST = MachineFacts(
+    hostname="one", processor="EPYC", cores=4, memory_bytes=16 * 2**30 - 5_000_000, device="none"
+)
 VERSIONS = {"python": "3.11.7", "torch": "2.13.0", "dsv4bench": "0.1.0"}
 
 
-def test_the_fingerprint_names_the_machine_and_not_the_host_the_load_or_the_candidate() -> None:
+def test_the_fingerprint_names_the_machine_and_not_the_host_or_the_candidate() -> None:
     text = fingerprint(HOST, VERSIONS)
     assert text == "processor=EPYC; cores=4; memory=16 GiB; device=none; python=3.11.7; torch=2.13.0"
-    other = {**HOST, "hostname": "two", "load_average": "9 9 9"}
+    other = msgspec.structs.replace(HOST, hostname="two")
     assert fingerprint(other, {**VERSIONS, "dsv4bench": "0.2.0"}) == text
-    assert fingerprint({**HOST, "cores": "8"}, VERSIONS) != text
 
 
-def test_every_fact_of_the_machine_is_known_as_stable_or_volatile() -> None:
-    assert set(machine_facts()) - {"hostname"} == set(STABLE)
-    assert set(volatile_state()) <= set(VOLATILE)
-    assert {"sampled_s", "own_cpu_s", "load_average"} <= set(volatile_state())
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [
+        ((None, None), ""),
+        (("none", "none"), "cpu_limit=none; memory_limit=none"),
+        ((2.0, 2**30), "cpu_limit=2; memory_limit=1073741824"),
+        ((1.5, None), "cpu_limit=1.5"),
+    ],
+)
+def test_a_limit_that_nobody_knows_is_told_from_none(limits: tuple[Any, Any], text: str) -> None:
+    assert fingerprint(MachineFacts(cpu_limit_cores=limits[0], memory_limit_bytes=limits[1]), {}) == text
+
+
+def test_every_fact_but_the_host_name_names_the_machine() -> None:
+    here = machine_facts()
+    name = fingerprint(here, {})
+    assert None not in msgspec.structs.asdict(here).values()
+    for fact in msgspec.structs.asdict(here):
+        unknown = msgspec.structs.replace(here, **{fact: None})
+        assert (fingerprint(unknown, {}) == name) == (fact == "hostname"), fact
+
+
+def test_facts_and_state_of_this_machine_round_trip() -> None:
+    for record in (machine_facts(), machine_state()):
+        assert msgspec.json.decode(msgspec.json.encode(record), type=type(record)) == record
 
 
 def test_conditions_are_shares_of_the_cores_between_begin_and_end() -> None:
-    begin = {"sampled_s": "100", "busy_s": "10", "own_cpu_s": "1", "steal_s": "0", "cpu_mhz": "2000"}
-    end = {"sampled_s": "110", "busy_s": "36", "own_cpu_s": "17", "steal_s": "2", "cpu_mhz": "3000"}
-    found = conditions_of({**HOST, **begin, **at_the_end(end)}, "base run 1")
+    begin = MachineState(
+        sampled_s=100, load_average_1min=0.5, busy_s=10, own_cpu_s=1, steal_s=0, frequency_hz=2e9,
+        temperature_celsius=50, throttle_count=2,
+    )  # fmt: skip
+    end = MachineState(
+        sampled_s=110, load_average_1min=3.5, busy_s=36, own_cpu_s=17, steal_s=2, frequency_hz=3e9,
+        temperature_celsius=45, throttle_count=5,
+    )  # fmt: skip
     # 10 s on 4 cores are 40 s; others: 26 - 16 = 10 of them, the hypervisor 2.
-    assert found == Conditions("base run 1", 4, 0.5, others=0.25, steal=0.05, frequency_mhz=2500.0)
+    assert conditions_between(HOST, begin, end, "base run 1") == Conditions(
+        "base run 1", 4, 0.5, others=0.25, steal=0.05, frequency_hz=2.5e9, temperature_celsius=50, throttled=3
+    )
 
 
-def test_a_manifest_without_such_facts_gives_no_conditions() -> None:
-    assert conditions_of({"load_average": "", "cores": "none"}, "run") == Conditions("run")
+def test_a_machine_that_says_nothing_gives_no_conditions() -> None:
+    assert conditions_between(MachineFacts(), MachineState(), MachineState(), "run") == Conditions("run")
 
 
 def test_processes_that_the_run_did_not_count_are_never_a_negative_share() -> None:
-    facts = {"sampled_s": "0", "busy_s": "0", "own_cpu_s": "0"}
-    end = {"sampled_s": "1", "busy_s": "1", "own_cpu_s": "1.5"}
-    assert conditions_of({**HOST, **facts, **at_the_end(end)}, "run").others == 0
+    begin = MachineState(sampled_s=0, busy_s=0, own_cpu_s=0)
+    end = MachineState(sampled_s=1, busy_s=1, own_cpu_s=1.5)
+    assert conditions_between(HOST, begin, end, "run").others == 0
 
 
 @pytest.mark.parametrize(
@@ -85,12 +100,12 @@ def test_processes_that_the_run_did_not_count_are_never_a_negative_share() -> No
             ],
         ),
         (
-            [Conditions("a", frequency_mhz=2000), Conditions("b", frequency_mhz=2150)],
+            [Conditions("a", frequency_hz=2.0e9), Conditions("b", frequency_hz=2.15e9)],
             ["the processor's frequency moved from 2000 to 2150 MHz between runs"],
         ),
-        ([Conditions("a", frequency_mhz=2000), Conditions("b", frequency_mhz=2050)], []),
+        ([Conditions("a", frequency_hz=2.0e9), Conditions("b", frequency_hz=2.05e9)], []),
         (
-            [Conditions("a", temperature_c=50), Conditions("b", temperature_c=70)],
+            [Conditions("a", temperature_celsius=50), Conditions("b", temperature_celsius=70)],
             ["the temperature moved from 50 to 70 °C between runs"],
         ),
         (
@@ -114,9 +129,9 @@ def test_a_machine_is_busy_above_half_a_task_a_core() -> None:
 
 
 def test_time_passes_between_two_states() -> None:
-    first, second = volatile_state(), volatile_state()
-    assert float(second["sampled_s"]) >= float(first["sampled_s"])
-    assert set(at_the_end(first)) == {key + END for key in first}
+    first, second = machine_state(), machine_state()
+    for time in ("sampled_s", "own_cpu_s"):
+        assert getattr(second, time) >= getattr(first, time)
 
 
 @pytest.mark.parametrize(

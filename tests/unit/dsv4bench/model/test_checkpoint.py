@@ -17,7 +17,7 @@ CONFIG = preset("test-b")
 
 
 def test_released_names_and_shapes_of_flash() -> None:
-    """Spec 3: 433 BF16, 417 F32, 375 E4M3, 33792 I8 and 3 I64 tensors; the 34167 scales have no fp32 form."""
+    """docs/model.md, Checkpoint: the tensors of every dtype, as many as there are; the scales have no fp32 form."""
     shapes = dict(tensor_shapes(preset("flash")))
     want = {
         "embed.weight": (129280, 4096),

@@ -1,4 +1,4 @@
-"""Hyper-connections against values worked out by hand from spec 2.1."""
+"""Hyper-connections against values worked out by hand (docs/model.md, Residual streams)."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Routing and experts against values worked out by hand from spec 2.5."""
+"""Routing and experts against values worked out by hand (docs/model.md, Experts)."""
 
 import math
 

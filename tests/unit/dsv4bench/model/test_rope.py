@@ -1,4 +1,4 @@
-"""Rotary embeddings against values worked out by hand from spec 2.2."""
+"""Rotary embeddings against values worked out by hand (docs/model.md, Rotary embeddings)."""
 
 import math
 

@@ -9,7 +9,6 @@ from typing import Literal
 
 import msgspec
 
-from analyzers.charts.series import Series
 from analyzers.ranks.rank_starts import StartSkew
 from analyzers.ranks.skew import Lateness, RankSkew
 from analyzers.recording.clocks import ClockAlignment, duration_text
@@ -22,7 +21,7 @@ _NOTHING = Summary(n=0)
 
 def calibration_of(skew: Summary, clocks: ClockAlignment) -> Calibration:
     """What a skew is worth: the clocks are not aligned, or are so worse than its median; or nobody knows how well."""
-    if clocks.method == "not aligned":
+    if not clocks.comparable:
         return "withheld"
     if clocks.uncertainty_ns is None:
         return "uncalibrated"
@@ -69,7 +68,7 @@ def calibrate_skew(figures: RankSkew, clocks: ClockAlignment) -> RankSkew:
 
 def calibrate_starts(figures: list[StartSkew], clocks: ClockAlignment) -> list[StartSkew]:
     """Start skews of rank files, without those that the clocks do not support."""
-    if clocks.method == "not aligned":
+    if not clocks.comparable:
         return []
     return [
         msgspec.structs.replace(entry, skew=_NOTHING)
@@ -79,21 +78,9 @@ def calibrate_starts(figures: list[StartSkew], clocks: ClockAlignment) -> list[S
     ]
 
 
-def calibrate_series(series: Series, skews: list[RankSkew]) -> Series:
-    """`series` without the lateness of callables whose skews are withheld."""
-    withheld = {
-        (skew.callable, edge)
-        for skew in skews
-        for edge, figures in (("start", skew.runner_start_skew), ("end", skew.runner_end_skew))
-        if figures.n == 0
-    }
-    kept = [grid for grid in series.lateness if (grid.callable, grid.edge) not in withheld]
-    return msgspec.structs.replace(series, lateness=kept)
-
-
 def _statement(withheld: list[str], clocks: ClockAlignment) -> str:
     """What is to be said about the figures across ranks; "" where nothing is."""
-    if clocks.method == "not aligned":
+    if not clocks.comparable:
         return "withheld: the ranks' clocks are not aligned"
     if withheld and clocks.uncertainty_ns is not None:
         return (
