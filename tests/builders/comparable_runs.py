@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,9 @@ from typing import Any
 import msgspec
 
 from analyzers.machine import MachineFacts
-from analyzers.rundir import SCHEMA_VERSION, Manifest, RankProcess, RequestRecord, RunDirectory, RunTiming
+from analyzers.rundir import RequestRecord, RunDirectory, RunTiming
+from tests.builders import chrome, strace
+from tests.builders.manifests import device_map, write_manifest
 
 US, MS = 1_000, 1_000_000
 STEPS, RANKS, REQUESTS = 24, 8, 4
@@ -47,7 +48,6 @@ def write_run(
     """
     run = RunDirectory(root)
     run.strace.mkdir(parents=True)
-    run.sa_profile.mkdir()
     runners = [round((rank_runner_ms or {}).get(rank, runner_ms) * MS) for rank in range(RANKS)]
     events: list[dict[str, Any]] = []
     logs: list[list[str]] = [[] for _ in range(RANKS)]
@@ -58,7 +58,7 @@ def write_run(
                 events, logs, step, published[-1] + MS, runners, round(prepare_ms * MS), scheduled=scheduled
             )
         )
-    run.serving_trace.write_text(json.dumps({"traceEvents": events}))
+    chrome.write_trace(run.serving_trace, events)
     if ranks_recorded:
         for rank, lines in enumerate(logs):
             run.rank_log(rank).write_text("\n".join(lines) + "\n")
@@ -73,20 +73,13 @@ def write_run(
     }
     for section, values in (settings or {}).items():
         profile[section] = {**profile[section], **values}
-    manifest = Manifest(
-        schema_version=SCHEMA_VERSION,
-        tool_version="0",
-        status="complete",
+    write_manifest(
+        run,
         profile=profile,
-        argv=[],
-        versions={},
         host=MachineFacts(processor=processor, cores=2),
-        git={},
-        device_map=[RankProcess(rank, 600 + rank, f"cpu:{rank}") for rank in range(RANKS)],
-        clocks={},
+        device_map=device_map(range(RANKS), first_pid=600),
         timing=RunTiming(started_ns=_START),
     )
-    run.manifest.write_bytes(msgspec.json.encode(manifest))
     return root
 
 
@@ -103,10 +96,8 @@ def _write_step(
     """Write one step that is scheduled at `at`; return when it is published."""
 
     def event(name: str, start: int, end: int, tid: int, category: str, **ids: int) -> None:
-        times = {"ts": start // US, "dur": (end - start) // US}
-        events.append(
-            {"name": name, "cat": category, "ph": "X", **times, "pid": _ENGINE, "tid": tid, "args": ids}
-        )
+        times = start // US, (end - start) // US
+        events.append(chrome.event(name, *times, pid=_ENGINE, tid=tid, category=category, **ids))
 
     submit = at + MS + prepare
     ids = {"step_id": step, "dispatch_id": step}
@@ -128,11 +119,11 @@ def _write_step(
             (1, "chip.run.validate", end, end + MS),
             (0, "chip.run", root, end + MS),
         ):
-            lines.append(
-                f"[mono_ns={stop}][T0x7f][TIMING] emit_host_span: [STRACE] v=1 pid={600 + rank} tid={600 + rank} "
-                f"inv={step + 1} hid=d1 depth={depth} name={name} ts={start} dur={stop - start} "
-                + (f"run_id={step} dispatch_id={step} run_epoch={step + 1}" if depth == 0 else "")
+            attributes = {"run_id": step, "dispatch_id": step, "run_epoch": step + 1} if depth == 0 else {}
+            record = strace.record(
+                name, start, stop - start, pid=600 + rank, inv=step + 1, hid="d1", **attributes
             )
+            lines.append(strace.logged(record, at=stop))
     return waited + 2 * MS
 
 

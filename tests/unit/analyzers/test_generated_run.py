@@ -19,12 +19,13 @@ import pytest
 from rich.console import Console
 
 from analyzers.analysis import analyze, judge
-from analyzers.machine import MachineFacts
 from analyzers.ranks.skew import RankSkew
 from analyzers.report.model import Report
 from analyzers.report.tables import report_tables
 from analyzers.report.terminal import render_terminal
-from analyzers.rundir import SCHEMA_VERSION, Manifest, RankProcess, RequestRecord, RunDirectory, RunTiming
+from analyzers.rundir import RequestRecord, RunDirectory, RunTiming
+from tests.builders import chrome, strace
+from tests.builders.manifests import device_map, write_manifest
 
 US, MS = 1_000, 1_000_000
 START = 1_000_000_000_000
@@ -49,26 +50,18 @@ class Writer:
 
     def event(self, name: str, start: int, end: int, tid: int, category: str, **args: int) -> None:
         self.events.append(
-            {
-                "name": name,
-                "cat": category,
-                "ph": "X",
-                "ts": start // US,
-                "dur": (end - start) // US,
-                "pid": ENGINE,
-                "tid": tid,
-                "args": args,
-            }
+            chrome.event(
+                name, start // US, (end - start) // US, pid=ENGINE, tid=tid, category=category, **args
+            )
         )
 
     def record(
         self, rank: int, inv: int, hid: str, depth: int, name: str, start: int, end: int, ids: str = ""
     ) -> None:
-        pid = FIRST_RANK_PID + rank
-        self.records[rank].append(
-            f"[mono_ns={end}][T0x7f][TIMING] emit_host_span: [STRACE] v=1 pid={pid} tid={pid} inv={inv} "
-            f"hid={hid} depth={depth} name={name} ts={start} dur={end - start} {ids}"
+        line = strace.record(
+            name, start, end - start, pid=FIRST_RANK_PID + rank, inv=inv, hid=hid, depth=depth
         )
+        self.records[rank].append(strace.logged(f"{line} {ids}", at=end))
 
 
 def write_step(out: Writer, step: int) -> None:
@@ -85,10 +78,18 @@ def write_step(out: Writer, step: int) -> None:
     out.event("WorkerProcess.reclaim_decode", wait_start, wait_end + MS, tid, "worker", step_id=step)
     for rank in range(RANKS):
         write_rank_run(out, step, rank)
-    out.node_records.append(
-        f"[mono_ns={at}][T0x7f][TIMING] emit_host_span: [STRACE] v=1 pid={ENGINE} tid=2 inv={step} hid=0 depth=0 "
-        f"name=node.submit ts={at} dur={US} run_id={step + 2} dispatch_id={step + 2} role=facade"
+    node = strace.record(
+        "node.submit",
+        at,
+        US,
+        pid=ENGINE,
+        tid=2,
+        inv=step,
+        run_id=step + 2,
+        dispatch_id=step + 2,
+        role="facade",
     )
+    out.node_records.append(strace.logged(node, at=at))
 
 
 def write_rank_run(out: Writer, step: int, rank: int) -> None:
@@ -167,20 +168,12 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run.requests.write_bytes(
         b"\n".join(msgspec.json.encode(record) for record in [warm_up, *requests]) + b"\n"
     )
-    manifest = Manifest(
-        schema_version=SCHEMA_VERSION,
-        tool_version="0",
-        status="complete",
+    write_manifest(
+        run,
         profile={"name": "generated", "engine": {"depth": 2}},
-        argv=[],
-        versions={},
-        host=MachineFacts(),
-        git={},
-        device_map=[RankProcess(rank, FIRST_RANK_PID + rank, f"cpu:{rank}") for rank in range(RANKS)],
-        clocks={},
+        device_map=device_map(range(RANKS), first_pid=FIRST_RANK_PID),
         timing=RunTiming(started_ns=START),
     )
-    run.manifest.write_bytes(msgspec.json.encode(manifest))
     return run.root
 
 

@@ -14,7 +14,9 @@ from analyzers.analysis import analyze
 from analyzers.charts.series import MAX_CELLS, MAX_POINTS, MAX_REQUESTS
 from analyzers.charts.step_windows import STEPS_SHOWN
 from analyzers.report.model import Report
+from tests.builders.chrome import dispatch, event, write_trace
 from tests.builders.places import TRACES
+from tests.builders.strace import record
 
 CAPTURE = TRACES / "simpler-l3_n4_slow_rank2.log"
 DECODE = "deepseek_v4_decode"
@@ -22,25 +24,15 @@ DECODE = "deepseek_v4_decode"
 
 def step_trace(path: Path, steps: int, slowest: int | None = None) -> Path:
     """Two in flight: step i is submitted at i ms and completes at i + 1.5 ms; the slowest one 0.25 ms later."""
-    events: list[tuple[Any, ...]] = []
+    events = []
     for step in range(steps):
-        late = 250 if step == slowest else 0
-        start = 1000 * step
-        events += [
-            ("WorkerProcess.prepare_decode", "worker", start - 400, 300, 2),
-            (f"{DECODE}.worker_submit", "kernel", start, 200, 3),
-            (f"{DECODE}.worker_wait", "kernel", start + 1200, 300 + late, 4),
-        ]
-        events[-3:] = [(*event, step) for event in events[-3:]]
-    lines = [
-        json.dumps(
-            {"ph": "X", "name": name, "cat": cat, "ts": 1_000_000 + ts, "dur": dur, "pid": 7, "tid": tid}
-            | {"args": {"step_id": step}}
+        start, late = 1_000_000 + 1000 * step, 250 if step == slowest else 0
+        submit, wait = (start, start + 200), (start + 1200, start + 1500 + late)
+        events.append(
+            event("WorkerProcess.prepare_decode", start - 400, 300, tid=2, category="worker", step_id=step)
         )
-        for name, cat, ts, dur, tid, step in events
-    ]
-    path.write_text("[" + ",\n".join(lines) + "]")
-    return path
+        events += dispatch(submit, wait, program=DECODE, step_id=step)
+    return write_trace(path, events)
 
 
 @pytest.fixture(scope="module")
@@ -151,12 +143,11 @@ def test_grids_are_bounded_whatever_the_number_of_ranks(tmp_path: Path) -> None:
     for inv in range(1, 301):
         for rank in range(64):
             late = 9_000_000 if (inv, rank) == (123, 5) else 0
-            head = f"[STRACE] v=1 pid={100 + rank} tid={100 + rank} inv={inv} hid=a"
             start = inv * 20_000_000
-            lines.append(
-                f"{head} depth=1 name=chip.run.runner_run ts={start} dur={1_000_000 + late}\n"
-                f"{head} depth=0 name=chip.run ts={start} dur={2_000_000 + late}"
-            )
+            lines += [
+                record("chip.run.runner_run", start, 1_000_000 + late, pid=100 + rank, inv=inv),
+                record("chip.run", start, 2_000_000 + late, pid=100 + rank, inv=inv),
+            ]
     (tmp_path / "server.log").write_text("\n".join(lines))
     report = analyze([tmp_path / "server.log"])
     grid = report.series.lateness[1]

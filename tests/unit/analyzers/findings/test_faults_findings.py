@@ -2,35 +2,36 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from analyzers.analysis import analyze, judge
-from analyzers.machine import MachineFacts
 from analyzers.ranks.rounds import LostRun
 from analyzers.report.model import Report
-from analyzers.rundir import SCHEMA_VERSION, Manifest, RankProcess, RunDirectory, RunStatus, RunTiming
+from analyzers.rundir import Manifest, RunDirectory, RunStatus
+from tests.builders import chrome, strace
+from tests.builders.manifests import device_map, write_manifest
 
 ROUNDS = 6
 CALLABLE = "deepseek_v4_decode"
 
 
 def record(rank: int, number: int) -> str:
-    return (
-        f"[STRACE] v=1 pid={10 + rank} tid={10 + rank} inv={number} hid=a depth=0 name=chip.run ts={1000 * number} "
-        f"dur=500 dispatch_id={40 + number} run_id={40 + number} slot_id={number % 2} generation={number}"
-    )
+    ids: dict[str, Any] = {
+        "dispatch_id": 40 + number,
+        "run_id": 40 + number,
+        "slot_id": number % 2,
+        "generation": number,
+    }
+    return strace.record("chip.run", 1000 * number, 500, pid=10 + rank, inv=number, **ids)
 
 
-def spans() -> Iterator[str]:
+def spans() -> Iterator[dict[str, Any]]:
     """A submit and a wait of every round, in us."""
     for number in range(1, ROUNDS + 1):
-        ids = f'"args":{{"step_id":{number},"dispatch_id":{40 + number}}}'
-        for name, thread, start in (("submit", 1, number), ("wait", 2, number + 1)):
-            yield (
-                f'{{"ph":"X","name":"{CALLABLE}.worker_{name}","cat":"kernel","pid":1,"tid":{thread},"ts":{start},'
-                f'"dur":1,{ids}}}'
-            )
+        submit, wait = (number, number + 1), (number + 1, number + 2)
+        yield from chrome.dispatch(submit, wait, program=CALLABLE, step_id=number, dispatch_id=40 + number)
 
 
 def write_run(
@@ -54,23 +55,9 @@ def write_run(
                 lines += line.partition(" dur=")[0]
         run.rank_log(rank).write_text(lines)
     if serving:
-        run.sa_profile.mkdir()
-        run.serving_trace.write_text('{"traceEvents":[' + ",".join(spans()) + "]}")
-    manifest = Manifest(
-        schema_version=SCHEMA_VERSION,
-        tool_version="0",
-        status=status,
-        profile={"engine": {"depth": 2}},
-        argv=[],
-        versions={},
-        host=MachineFacts(),
-        git={},
-        device_map=[RankProcess(rank, 10 + rank, "cpu") for rank in (0, 1)],
-        clocks={},
-        timing=RunTiming(started_ns=0),
-        faults=["rank=1,step=2,kind=drop-strace (dispatch 43)"],
-    )
-    run.manifest.write_bytes(msgspec.json.encode(manifest))
+        chrome.write_trace(run.serving_trace, spans())
+    faults = ["rank=1,step=2,kind=drop-strace (dispatch 43)"]
+    write_manifest(run, status=status, device_map=device_map((0, 1)), faults=faults)
     return run
 
 
@@ -129,7 +116,7 @@ def test_the_last_run_is_lost_when_its_dispatch_is_known_to_be_complete(tmp_path
     unknown = analyze([write_run(tmp_path / "unknown", lost=(0, ROUNDS), serving=False).root])
     assert unknown.lost_runs == []
     assert [(severity, title) for severity, title, _ in texts(unknown, "incomplete_rounds")] == [
-        ("info", "hid a: 1 of 6 rounds incomplete")
+        ("info", "hid ab: 1 of 6 rounds incomplete")
     ]
 
 

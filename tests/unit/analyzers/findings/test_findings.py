@@ -13,7 +13,9 @@ from analyzers.analysis import analyze_recording
 from analyzers.machine import MachineFacts, MachineState
 from analyzers.recording.recording import load_recording
 from analyzers.report.model import Finding, FindingCode, Report
-from analyzers.rundir import SCHEMA_VERSION, Manifest, RankProcess, RunTiming
+from analyzers.rundir import RankProcess
+from tests.builders import chrome, strace
+from tests.builders.manifests import manifest
 
 US, MS = 1_000, 1_000_000
 DECODE = "decode"
@@ -34,9 +36,8 @@ class Recorded:
         self.requests: list[dict[str, Any]] = []
 
     def span(self, name: str, start: int, end: int, tid: int, **args: Any) -> None:
-        times = {"ts": start / US, "dur": (end - start) / US}
         self.events.append(
-            {"ph": "X", "cat": "worker", "name": name, "pid": 1, "tid": tid, **times, "args": args}
+            chrome.event(name, start / US, (end - start) / US, tid=tid, category="worker", **args)
         )
 
     def step(
@@ -68,20 +69,16 @@ class Recorded:
         validate: int = 100 * US,
     ) -> None:
         checked = runner[1] + gap
-        end = checked + validate
-        spans = [
-            (0, "chip.run", start, end - start, f"dispatch_id={dispatch}"),
-            (1, "chip.run.bind", start, bind, ""),
-            (1, "chip.run.runner_run", runner[0], runner[1] - runner[0], ""),
-            (1, "chip.run.validate", checked, validate, ""),
+        end, pid = checked + validate, 100 + rank
+        self.records += [
+            strace.record("chip.run", start, end - start, pid=pid, inv=dispatch, dispatch_id=dispatch),
+            strace.record("chip.run.bind", start, bind, pid=pid, inv=dispatch),
+            strace.record("chip.run.runner_run", runner[0], runner[1] - runner[0], pid=pid, inv=dispatch),
+            strace.record("chip.run.validate", checked, validate, pid=pid, inv=dispatch),
         ]
         if device_wall is not None:
-            spans.append((2, "chip.run.runner_run.device_wall", 5, device_wall, "clk=dev"))
-        for depth, name, ts, duration, ids in spans:
-            self.records.append(
-                f"[STRACE] v=1 pid={100 + rank} tid=1 inv={dispatch} hid=ab depth={depth} name={name} "
-                f"ts={ts} dur={duration} {ids}"
-            )
+            name = "chip.run.runner_run.device_wall"
+            self.records.append(strace.record(name, 5, device_wall, pid=pid, inv=dispatch, clk="dev"))
 
     def report(self) -> Report:
         files: dict[str, str] = {}
@@ -89,28 +86,17 @@ class Recorded:
             files["trace.json"] = json.dumps({"traceEvents": self.events})
         if self.records:
             pids = sorted({record.split("pid=")[1].split()[0] for record in self.records})
-            ready = [f"[chip_process pid={pid} dev={int(pid) - 100}] ready" for pid in pids]
+            ready = [strace.ready(int(pid), int(pid) - 100) for pid in pids]
             files["server.log"] = "\n".join([*ready, *self.records]) + "\n"
         if self.requests:
             files["requests.jsonl"] = "\n".join(map(json.dumps, self.requests)) + "\n"
         for name, text in files.items():
             (self._directory / name).write_text(text)
-        manifest = Manifest(
-            schema_version=SCHEMA_VERSION,
-            tool_version="0",
-            status="complete",
-            profile={"name": "test", "engine": {"depth": self._depth}},
-            argv=[],
-            versions={},
-            host=self.host,
-            git={},
-            device_map=self.device_map,
-            clocks={},
-            timing=RunTiming(started_ns=0),
-            host_before=MachineState(load_average_1min=self.load),
-        )
+        profile = {"name": "test", "engine": {"depth": self._depth}}
+        before = MachineState(load_average_1min=self.load)
+        own = manifest(profile=profile, host=self.host, device_map=self.device_map, host_before=before)
         recording = load_recording([self._directory / name for name in files])
-        return analyze_recording(dataclasses.replace(recording, manifest=manifest))
+        return analyze_recording(dataclasses.replace(recording, manifest=own))
 
 
 @pytest.fixture

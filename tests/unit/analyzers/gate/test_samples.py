@@ -18,18 +18,16 @@ from analyzers.gate.metrics import REGISTRY, canonical, metric, run_values, spli
 from analyzers.gate.model import Samples
 from analyzers.gate.samples import read_samples, samples_of_runs, write_samples
 from analyzers.machine import MachineFacts
-from analyzers.rundir import SCHEMA_VERSION, Manifest, RequestRecord, RunTiming
+from analyzers.rundir import Manifest, RequestRecord
 from dsv4bench.cli import app
+from tests.builders import manifests
 
 MS = 1_000_000
 HOST = MachineFacts(processor="Abacus", cores=2, memory_bytes=2**33, hostname="here")
 
 
 def manifest(**changes: Any) -> Manifest:
-    plain = Manifest(
-        schema_version=SCHEMA_VERSION,
-        tool_version="0",
-        status="complete",
+    plain = manifests.manifest(
         profile={
             "name": "toy",
             "description": "words",
@@ -38,13 +36,9 @@ def manifest(**changes: Any) -> Manifest:
             "check": {"mtp_off": False},
             "gate": {"stage_runs": 10},
         },
-        argv=[],
         versions={"python": "3"},
         host=HOST,
         git={"revision": "abc", "dirty": "false"},
-        device_map=[],
-        clocks={},
-        timing=RunTiming(0),
     )
     return msgspec.structs.replace(plain, **changes)
 

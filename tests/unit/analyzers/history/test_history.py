@@ -20,8 +20,9 @@ from analyzers.history.html import render_history
 from analyzers.history.store import open_history
 from analyzers.history.trends import Selection, figure, group, known_metric, select, trend
 from analyzers.machine import MachineFacts
-from analyzers.rundir import SCHEMA_VERSION, Manifest, RequestRecord, RunDirectory, RunStatus, RunTiming
+from analyzers.rundir import RequestRecord, RunDirectory, RunStatus, RunTiming
 from dsv4bench.cli import app
+from tests.builders.manifests import write_manifest
 
 MS = 1_000_000
 DAY = 86_400 * 10**9
@@ -42,8 +43,9 @@ def write_run(
 ) -> Path:
     """A run directory with one request of five tokens, `tpot_ms` apart."""
     root.mkdir(parents=True, exist_ok=True)
-    manifest = Manifest(
-        schema_version=SCHEMA_VERSION,
+    run = RunDirectory(root)
+    write_manifest(
+        run,
         tool_version="0.1.0",
         status=status,
         profile={
@@ -51,17 +53,12 @@ def write_run(
             "model": {"preset": "tiny"},
             "engine": {"backend": "torch", "depth": 2, **engine},
         },
-        argv=[],
-        versions={},
         host=MachineFacts(processor="CPU <b>X</b>", cores=2, architecture="x86_64", memory_bytes=2**34),
         git={"revision": revision, "dirty": "true" if dirty else "false"},
-        device_map=[],
         clocks={"monotonic_ns": 5_000, "wall_ns": NOON + index * DAY},
         timing=RunTiming(started_ns=4_000),
         error="RankError: rank 3 died" if status != "complete" else None,
     )
-    run = RunDirectory(root)
-    run.manifest.write_bytes(msgspec.json.encode(manifest))
     if requests:
         times = [round((20 + tpot_ms * token) * MS) for token in range(5)]
         record = RequestRecord("r0", 0, [1, 2], [3, 4, 5, 6, 7], 0, times, "length", steps=4)

@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 
 from analyzers.analysis import analyze, analyze_recording
-from analyzers.machine import MachineFacts
 from analyzers.measurement import measure
 from analyzers.readers.log_processes import ClockAnchor
 from analyzers.recording.clocks import SAME_CLOCK_NS, ProcessClock, align_clocks
 from analyzers.recording.recording import load_recording
 from analyzers.report.model import Report
 from analyzers.report.tables import report_tables
-from analyzers.rundir import SCHEMA_VERSION, Manifest, RunDirectory, RunTiming, write_json_atomically
+from analyzers.rundir import RunDirectory
 from analyzers.swimlane import timeline_of
 from analyzers.table.spans import Clock
+from tests.builders.manifests import write_manifest
+from tests.builders.strace import record
 
 WALL = 1_780_000_000_000_000_000
 MS = 1_000_000
@@ -40,10 +41,10 @@ def runs(pid: int, host: int, late_ns: int = 0, first: int = 1) -> list[str]:
     lines = []
     for index in range(3):
         start = SECOND + index * 100 * MS + late_ns + host
-        record = f"[STRACE] v=1 pid={pid} tid={pid} inv={first + index} hid=ab"
+        inv = first + index
         lines += [
-            f"{record} depth=1 name=chip.run.runner_run ts={start + MS} dur={50 * MS}",
-            f"{record} depth=0 name=chip.run ts={start} dur={60 * MS} dispatch_id={first + index}",
+            record("chip.run.runner_run", start + MS, 50 * MS, pid=pid, inv=inv),
+            record("chip.run", start, 60 * MS, pid=pid, inv=inv, dispatch_id=inv),
         ]
     return lines
 
@@ -153,21 +154,8 @@ def test_the_serving_trace_keeps_its_clock_and_the_logs_of_other_hosts_are_moved
     at_us = (SECOND + HOSTS[1]) // 1000
     event = f'{{"ph":"X","name":"scheduler.schedule","cat":"scheduler","pid":1,"tid":1,"ts":{at_us},"dur":1}}'
     run.serving_trace.write_text('{"traceEvents":[\n' + event + "\n]}")
-    manifest = Manifest(
-        schema_version=SCHEMA_VERSION,
-        tool_version="0",
-        status="complete",
-        profile={},
-        argv=[],
-        versions={},
-        host=MachineFacts(),
-        git={},
-        device_map=[],
-        # The launcher is on rank 1's host.
-        clocks={"monotonic_ns": HOSTS[1], "wall_ns": WALL + 1_000},
-        timing=RunTiming(0),
-    )
-    write_json_atomically(run.manifest, manifest)
+    # The launcher is on rank 1's host.
+    write_manifest(run, clocks={"monotonic_ns": HOSTS[1], "wall_ns": WALL + 1_000})
     recording = load_recording([tmp_path])
     clocks = recording.clocks
     assert (clocks.method, clocks.base_ns) == ("clock anchors", WALL - HOSTS[1] + 500)

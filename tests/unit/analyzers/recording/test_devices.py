@@ -11,7 +11,6 @@ import pytest
 
 from analyzers.analysis import analyze, analyze_recording
 from analyzers.export import run_query
-from analyzers.machine import MachineFacts
 from analyzers.measurement import measure
 from analyzers.readers.log_processes import parse_visible_devices
 from analyzers.readers.strace import read_strace
@@ -19,21 +18,15 @@ from analyzers.recording.membership import units_of
 from analyzers.recording.recording import load_recording
 from analyzers.report.tables import report_tables
 from analyzers.rundir import (
-    SCHEMA_VERSION,
-    Manifest,
     RankProcess,
     RunDirectory,
-    RunTiming,
-    write_json_atomically,
 )
 from analyzers.swimlane import timeline_of, write_timeline
 from analyzers.table.processes import merged_pids
 from analyzers.table.spans import Clock, Lane, Source, SpanTableBuilder
+from tests.builders.manifests import write_manifest
 from tests.builders.places import CASES
-
-
-def ready(pid: int, device: int) -> str:
-    return f"[chip_process pid={pid} dev={device}] ready"
+from tests.builders.strace import ready, record, write_log
 
 
 def anchor(pid: int, mono_ns: int, wall_ns: int | None = None) -> str:
@@ -41,14 +34,8 @@ def anchor(pid: int, mono_ns: int, wall_ns: int | None = None) -> str:
     return f"[CLOCK_ANCHOR] v=1 pid={pid} mono_ns={mono_ns} wall_ns={wall}"
 
 
-def root(pid: int, inv: int, start: int, ids: str = "") -> str:
-    return f"[STRACE] v=1 pid={pid} tid={pid} inv={inv} hid=a depth=0 name=chip.run ts={start} dur=50 {ids}"
-
-
-def write(path: Path, *lines: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n")
-    return path
+def root(pid: int, inv: int, start: int, **ids: Any) -> str:
+    return record("chip.run", start, 50, pid=pid, inv=inv, **ids)
 
 
 def incarnations(*lines: str) -> list[int]:
@@ -99,8 +86,8 @@ def test_runs_of_two_processes_with_one_pid_are_never_mixed(tmp_path: Path) -> N
             # In the second life rank 1 has one run less.
             pids = (7, 8) if life == 0 or index == 0 else (7,)
             start = first + 100 + 100 * index
-            lines += [root(pid, index + 1, start + pid, f"dispatch_id={index + 1}") for pid in pids]
-    recording = load_recording([write(tmp_path / "server.log", *lines)])
+            lines += [root(pid, index + 1, start + pid, dispatch_id=index + 1) for pid in pids]
+    recording = load_recording([write_log(tmp_path / "server.log", *lines)])
     assert recording.ranks.conflicts == []
     assert recording.spans.pid.tolist() == [7, 8, 7, 8, 7, 8, 7]
     [skew] = analyze_recording(recording).skew
@@ -116,10 +103,10 @@ def test_runs_of_two_processes_with_one_pid_are_never_mixed(tmp_path: Path) -> N
 
 def test_a_rank_that_is_started_again_in_its_own_log_is_no_conflict(tmp_path: Path) -> None:
     log = tmp_path / "rank-0.log"
-    apart = load_recording([write(log, root(11, 1, 100), root(12, 1, 200))])
+    apart = load_recording([write_log(log, root(11, 1, 100), root(12, 1, 200))])
     assert (apart.spans.rank.tolist(), apart.ranks.conflicts) == ([0, 0], [])
     # Two at a time are.
-    [(rank, processes)] = load_recording([write(log, root(11, 1, 100), root(12, 1, 120))]).ranks.conflicts
+    [(rank, processes)] = load_recording([write_log(log, root(11, 1, 100), root(12, 1, 120))]).ranks.conflicts
     assert (rank, [pid for _, pid in processes]) == (0, [11, 12])
 
 
@@ -131,7 +118,9 @@ def test_invocations_of_two_processes_with_one_pid_are_different_steps() -> None
 
 
 def test_equal_pids_in_the_logs_of_several_ranks(tmp_path: Path) -> None:
-    paths = [write(tmp_path / f"host{rank}.log", ready(1, rank), root(1, 1, 100 + rank)) for rank in (0, 1)]
+    paths = [
+        write_log(tmp_path / f"host{rank}.log", ready(1, rank), root(1, 1, 100 + rank)) for rank in (0, 1)
+    ]
     recording = load_recording(paths)
     assert recording.spans.rank.tolist() == [0, 1]
     assert recording.spans.logical_device.tolist() == [0, 1]
@@ -182,35 +171,21 @@ def devices_of(*paths: Path) -> list[tuple[int, int | None, int | None]]:
 
 def test_a_ready_line_names_the_logical_device_and_the_environment_maps_it(tmp_path: Path) -> None:
     lines = [ready(7, 0), ready(8, 1), root(7, 1, 10), root(8, 1, 10)]
-    assert devices_of(write(tmp_path / "a.log", *lines)) == [(0, 0, None), (1, 1, None)]
+    assert devices_of(write_log(tmp_path / "a.log", *lines)) == [(0, 0, None), (1, 1, None)]
     exported = "export ASCEND_RT_VISIBLE_DEVICES=6,4"
-    assert devices_of(write(tmp_path / "b.log", exported, *lines)) == [(0, 0, 6), (1, 1, 4)]
+    assert devices_of(write_log(tmp_path / "b.log", exported, *lines)) == [(0, 0, 6), (1, 1, 4)]
     # Two lists contradict each other: no process says which is its own.
     other = "export ASCEND_RT_VISIBLE_DEVICES=1,2"
-    assert devices_of(write(tmp_path / "c.log", exported, other, *lines)) == [(0, 0, None), (1, 1, None)]
+    assert devices_of(write_log(tmp_path / "c.log", exported, other, *lines)) == [(0, 0, None), (1, 1, None)]
     logged = "device id: acl 1 -> hal 5"
-    assert devices_of(write(tmp_path / "d.log", logged, *lines)) == [(0, 0, None), (1, 1, 5)]
+    assert devices_of(write_log(tmp_path / "d.log", logged, *lines)) == [(0, 0, None), (1, 1, 5)]
 
 
 def run_directory(path: Path, device_map: list[RankProcess], environment: dict[str, str]) -> Path:
     run = RunDirectory(path)
     for entry in device_map:
-        write(run.rank_log(entry.rank), root(entry.pid, 1, 100))
-    manifest = Manifest(
-        schema_version=SCHEMA_VERSION,
-        tool_version="0",
-        status="complete",
-        profile={},
-        argv=[],
-        versions={},
-        host=MachineFacts(),
-        git={},
-        device_map=device_map,
-        clocks={},
-        timing=RunTiming(0),
-        environment=environment,
-    )
-    write_json_atomically(run.manifest, manifest)
+        write_log(run.rank_log(entry.rank), root(entry.pid, 1, 100))
+    write_manifest(run, device_map=device_map, environment=environment)
     return path
 
 
@@ -262,15 +237,14 @@ def test_devices_that_are_not_counted_from_0_do_not_name_ranks_that_the_schedule
 ) -> None:
     lines = [ready(7, 9), ready(8, 8)]
     for pid, worker, start in ((7, 0, 100), (8, 1, 300)):
-        node = "[STRACE] v=1 pid=5 tid=5 inv=0 hid=0 depth=0"
         lines += [
-            f"{node} name=node.dispatch ts={start - 10} dur=1 worker_id={worker}",
+            record("node.dispatch", start - 10, 1, pid=5, inv=0, worker_id=worker),
             root(pid, 1, start),
-            f"{node} name=node.complete ts={start + 60} dur=1 worker_id={worker}",
+            record("node.complete", start + 60, 1, pid=5, inv=0, worker_id=worker),
         ]
-    assert devices_of(write(tmp_path / "server.log", *lines)) == [(0, 9, None), (1, 8, None)]
+    assert devices_of(write_log(tmp_path / "server.log", *lines)) == [(0, 9, None), (1, 8, None)]
     without = [line for line in lines if "name=node" not in line]
-    assert devices_of(write(tmp_path / "ranks.log", *without)) == [(8, 8, None), (9, 9, None)]
+    assert devices_of(write_log(tmp_path / "ranks.log", *without)) == [(8, 8, None), (9, 9, None)]
 
 
 def kineto(path: Path, rank: int, events: list[dict[str, Any]], **around: object) -> Path:
@@ -302,7 +276,7 @@ def test_a_trace_without_device_events_has_the_only_device_that_it_lists(tmp_pat
 
 
 def test_the_report_has_rank_and_both_devices_as_columns_and_unknown_is_unavailable(tmp_path: Path) -> None:
-    log = write(tmp_path / "a.log", ready(7, 0), ready(8, 1), root(7, 1, 10), root(8, 1, 10))
+    log = write_log(tmp_path / "a.log", ready(7, 0), ready(8, 1), root(7, 1, 10), root(8, 1, 10))
     tables = {table.title: table for table in report_tables(analyze([log]))}
     table = tables["Devices of the ranks"]
     assert [column.heading for column in table.columns[:3]] == ["rank", "logical device", "physical device"]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from analyzers.analysis import analyze_recording, judge
-from analyzers.machine import MachineFacts
 from analyzers.measurement import AnalysisOptions
 from analyzers.recording.filters import (
     FilterError,
@@ -21,7 +20,9 @@ from analyzers.recording.filters import (
     parse_window,
 )
 from analyzers.recording.recording import Recording, load_recording
-from analyzers.rundir import SCHEMA_VERSION, Manifest, RankProcess, RequestRecord, RunTiming
+from analyzers.rundir import RequestRecord, RunTiming
+from tests.builders import chrome, strace
+from tests.builders.manifests import device_map, manifest
 
 US, MS = 1_000, 1_000_000
 START = 1_000 * MS
@@ -30,14 +31,12 @@ DECODE = "decode"
 
 def event(name: str, start: float, end: float, tid: int, **args: Any) -> dict[str, Any]:
     """A serving span; times in ms from START."""
-    times = {"ts": (START + start * MS) / US, "dur": (end - start) * MS / US}
-    return {"ph": "X", "cat": "kernel", "name": name, "pid": 1, "tid": tid, **times, "args": args}
+    return chrome.event(name, (START + start * MS) / US, (end - start) * MS / US, tid=tid, **args)
 
 
-def record(rank: int, inv: int, name: str, start: float, end: float, ids: str = "") -> str:
+def record(rank: int, inv: int, name: str, start: float, end: float, **ids: Any) -> str:
     at, lasts = START + round(start * MS), round((end - start) * MS)
-    depth = name.count(".") - 1
-    return f"[STRACE] v=1 pid={10 + rank} tid=1 inv={inv} hid=ab depth={depth} name={name} ts={at} dur={lasts} {ids}"
+    return strace.record(name, at, lasts, pid=10 + rank, inv=inv, **ids)
 
 
 def request(name: str, phase: str, rank: int, send: float, *tokens: float) -> RequestRecord:
@@ -64,7 +63,7 @@ def recording(tmp_path: Path) -> Recording:
     for rank in (0, 1):
         records += [
             record(rank, 3, "chip.run.runner_run", 25, 30),
-            record(rank, 3, "chip.run", 22, 33, "dispatch_id=103"),
+            record(rank, 3, "chip.run", 22, 33, dispatch_id=103),
         ]
     for step in range(4, 10):
         at, ids = 10 * step, {"step_id": step, "dispatch_id": 100 + step}
@@ -77,8 +76,8 @@ def recording(tmp_path: Path) -> Recording:
         for rank in (0, 1):
             records += [
                 record(rank, step, "chip.run.runner_run", at + 3, at + 6),
-                record(rank, step, "chip.run.runner_run.device_wall", 0, 2.5, "clk=dev"),
-                record(rank, step, "chip.run", at + 2, at + 7, f"dispatch_id={100 + step}"),
+                record(rank, step, "chip.run.runner_run.device_wall", 0, 2.5, clk="dev"),
+                record(rank, step, "chip.run", at + 2, at + 7, dispatch_id=100 + step),
             ]
     requests = [
         request("warm", "warmup", 0, 1, 5, 6),
@@ -102,20 +101,9 @@ def _plain(entry: RequestRecord) -> dict[str, Any]:
 
 
 def with_manifest(recording: Recording, window_start: float) -> Recording:
-    manifest = Manifest(
-        schema_version=SCHEMA_VERSION,
-        tool_version="0",
-        status="complete",
-        profile={"name": "test", "engine": {"depth": 2}},
-        argv=[],
-        versions={},
-        host=MachineFacts(),
-        git={},
-        device_map=[RankProcess(rank=rank, pid=10 + rank, device=str(rank)) for rank in (0, 1)],
-        clocks={},
-        timing=RunTiming(started_ns=START, window_start_ns=START + round(window_start * MS)),
-    )
-    return dataclasses.replace(recording, manifest=manifest)
+    window_start_ns = START + round(window_start * MS)
+    own = manifest(device_map=device_map((0, 1)), timing=RunTiming(START, window_start_ns=window_start_ns))
+    return dataclasses.replace(recording, manifest=own)
 
 
 def names(recording: Recording) -> dict[str, int]:
@@ -258,7 +246,7 @@ def test_what_the_input_does_not_have_is_an_error(
 
 def test_a_recording_without_steps_or_phases_cannot_be_filtered_by_them(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
-    log.write_text(record(0, 1, "chip.run", 0, 5, "dispatch_id=1") + "\n")
+    log.write_text(record(0, 1, "chip.run", 0, 5, dispatch_id=1) + "\n")
     recording = load_recording([log])
     for filters, words in (
         (Filters(steps=(0, 1)), "names its step"),

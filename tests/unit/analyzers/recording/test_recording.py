@@ -5,35 +5,28 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from analyzers.analysis import analyze, judge
 from analyzers.errors import UnusableInputError
-from analyzers.machine import MachineFacts
 from analyzers.recording.recording import load_recording
-from analyzers.rundir import SCHEMA_VERSION, Manifest, RankProcess, RunDirectory, RunTiming
+from analyzers.rundir import RunDirectory
 from analyzers.table.spans import Clock
+from tests.builders import strace
+from tests.builders.manifests import device_map, write_manifest
+from tests.builders.strace import write_log
 
 EVENT = '{"ph":"X","name":"%s","cat":"worker","pid":1,"tid":1,"ts":1,"dur":1}'
 
 
-def record(pid: int, inv: int, name: str = "chip.run", start: int = 100, ids: str = "") -> str:
-    depth = name.count(".") - 1
-    return (
-        f"[STRACE] v=1 pid={pid} tid={pid} inv={inv} hid=a depth={depth} name={name} ts={start} dur=50 {ids}"
-    )
-
-
-def write(path: Path, *lines: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n")
+def record(pid: int, inv: int, name: str = "chip.run", start: int = 100) -> str:
+    return strace.record(name, start, 50, pid=pid, inv=inv)
 
 
 def test_the_merged_trace_is_read_and_not_its_fragments(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    write(run.serving_trace, '{"traceEvents":[' + EVENT % "merged" + "]}")
-    write(run.fragments / "trace.1.jsonl", EVENT % "fragment")
+    write_log(run.serving_trace, '{"traceEvents":[' + EVENT % "merged" + "]}")
+    write_log(run.fragments / "trace.1.jsonl", EVENT % "fragment")
     recording = load_recording([tmp_path])
     assert list(recording.spans.iter_names()) == ["merged"]
     assert recording.spans.clock.tolist() == [Clock.HOST]
@@ -41,14 +34,14 @@ def test_the_merged_trace_is_read_and_not_its_fragments(tmp_path: Path) -> None:
 
 def test_fragments_are_read_when_nothing_was_merged(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    write(run.serving_trace, '{"traceEvents":[]}')
-    write(run.fragments / "trace.1.jsonl", EVENT % "one", EVENT % "two")
-    write(run.fragments / "trace.2.jsonl", EVENT % "three")
+    write_log(run.serving_trace, '{"traceEvents":[]}')
+    write_log(run.fragments / "trace.1.jsonl", EVENT % "one", EVENT % "two")
+    write_log(run.fragments / "trace.2.jsonl", EVENT % "three")
     assert list(load_recording([tmp_path]).spans.iter_names()) == ["one", "two", "three"]
 
 
 def test_the_profiler_s_own_directory_is_readable(tmp_path: Path) -> None:
-    write(tmp_path / "fragments" / "trace.1.jsonl", EVENT % "one")
+    write_log(tmp_path / "fragments" / "trace.1.jsonl", EVENT % "one")
     assert len(load_recording([tmp_path]).spans) == 1
 
 
@@ -68,9 +61,9 @@ def test_a_foreign_trace_has_a_clock_of_its_own(tmp_path: Path) -> None:
 def test_ranks_come_from_the_names_of_their_logs(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     # Equal pids: every rank ran in a container of its own.
-    write(run.rank_log(0), record(1, 1))
-    write(run.rank_log(10), record(1, 1))
-    write(run.rank_log(2), record(1, 1))
+    write_log(run.rank_log(0), record(1, 1))
+    write_log(run.rank_log(10), record(1, 1))
+    write_log(run.rank_log(2), record(1, 1))
     recording = load_recording([tmp_path])
     assert recording.spans.rank.tolist() == [0, 2, 10]
     assert recording.ranks.bases == ["file name"]
@@ -78,9 +71,9 @@ def test_ranks_come_from_the_names_of_their_logs(tmp_path: Path) -> None:
 
 def test_the_server_log_adds_only_what_no_rank_log_holds(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    write(run.rank_log(0), record(11, 1, "chip.run.runner_run"), record(11, 1))
+    write_log(run.rank_log(0), record(11, 1, "chip.run.runner_run"), record(11, 1))
     torn = record(11, 1).split(" dur=")[0]
-    write(
+    write_log(
         run.server_log,
         record(11, 1, "chip.run.runner_run"),
         torn,
@@ -107,7 +100,7 @@ def test_the_server_log_adds_only_what_no_rank_log_holds(tmp_path: Path) -> None
 
 def test_two_processes_that_claim_one_rank_are_a_conflict(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
-    write(
+    write_log(
         log,
         "[chip_process pid=11 dev=0] ready",
         "[chip_process pid=12 dev=0] ready",
@@ -121,22 +114,9 @@ def test_two_processes_that_claim_one_rank_are_a_conflict(tmp_path: Path) -> Non
 
 def test_a_rank_without_any_record_is_missing(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    manifest = Manifest(
-        schema_version=SCHEMA_VERSION,
-        tool_version="0",
-        status="interrupted",
-        profile={"engine": {"depth": 2}},
-        argv=[],
-        versions={},
-        host=MachineFacts(),
-        git={},
-        device_map=[RankProcess(rank, 10 + rank, "cpu") for rank in range(3)],
-        clocks={},
-        timing=RunTiming(started_ns=0),
-    )
-    run.manifest.write_bytes(msgspec.json.encode(manifest))
+    write_manifest(run, status="interrupted", device_map=device_map(range(3)))
     for rank in (0, 2):
-        write(run.rank_log(rank), record(10 + rank, 1), record(10 + rank, 2, start=200))
+        write_log(run.rank_log(rank), record(10 + rank, 1), record(10 + rank, 2, start=200))
     report = analyze([tmp_path])
     titles = {finding.code: finding.title for finding in report.findings}
     assert titles["rank_missing"] == "no run of rank 1 was recorded"
@@ -154,7 +134,7 @@ def test_a_round_lost_inside_is_invalid_and_one_cut_at_an_edge_is_not(tmp_path: 
             for pid in (11, 12)
             if (pid, inv) != (12, missing)
         ]
-        write(log, "[chip_process pid=11 dev=0] ready", "[chip_process pid=12 dev=1] ready", *lines)
+        write_log(log, "[chip_process pid=11 dev=0] ready", "[chip_process pid=12 dev=1] ready", *lines)
         report = analyze([log])
         [skew] = report.skew
         assert [(item.round, item.missing_ranks) for item in skew.incomplete] == [(missing - 1, [1])]
@@ -167,7 +147,7 @@ def test_a_round_lost_inside_is_invalid_and_one_cut_at_an_edge_is_not(tmp_path: 
 
 def test_a_process_without_a_ready_line_takes_the_rank_left_over(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
-    write(log, "[chip_process pid=12 dev=0] ready", record(12, 1), record(11, 1))
+    write_log(log, "[chip_process pid=12 dev=0] ready", record(12, 1), record(11, 1))
     recording = load_recording([log])
     assert {pid: rank for (_, pid), rank in recording.ranks.ranks.items()} == {12: 0, 11: 1}
     assert recording.ranks.bases == ["ready lines", "pid order"]
@@ -182,15 +162,15 @@ def test_a_process_without_a_ready_line_takes_the_rank_left_over(tmp_path: Path)
     ],
 )
 def test_a_damaged_manifest_is_named(content: str, expected: str, tmp_path: Path) -> None:
-    write(tmp_path / "run.json", content)
+    write_log(tmp_path / "run.json", content)
     with pytest.raises(UnusableInputError, match=expected):
         load_recording([tmp_path])
 
 
 def test_what_lies_beside_a_damaged_manifest_is_still_read(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    write(run.manifest, '{"schema_version": 1, "tool_v')
-    write(run.rank_log(0), record(11, 1))
+    write_log(run.manifest, '{"schema_version": 1, "tool_v')
+    write_log(run.rank_log(0), record(11, 1))
     report = analyze([tmp_path])
     assert [entry.roots for entry in report.skew] == [1]
     assert report.lost == 1
@@ -200,27 +180,27 @@ def test_what_lies_beside_a_damaged_manifest_is_still_read(tmp_path: Path) -> No
 
 def test_fragments_replace_a_damaged_merged_trace(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    write(run.serving_trace, "no trace at all")
+    write_log(run.serving_trace, "no trace at all")
     with pytest.raises(UnusableInputError, match="not a trace"):
         load_recording([tmp_path])
-    write(run.fragments / "trace.1.jsonl", EVENT % "fragment")
+    write_log(run.fragments / "trace.1.jsonl", EVENT % "fragment")
     recording = load_recording([tmp_path])
     assert list(recording.spans.iter_names()) == ["fragment"]
     assert recording.lost == 0
 
 
 def test_a_manifest_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    write(
+    write_log(
         tmp_path / "run.json",
         '{"schema_version": 99, "tool_version": "9", "status": "complete", "profile": {}, "argv": [],'
         '"versions": {}, "host": {}, "git": {}, "device_map": [], "clocks": {}, "timing": {"started_ns": 0}}',
     )
-    write(tmp_path / "server.log", record(11, 1))
+    write_log(tmp_path / "server.log", record(11, 1))
     with pytest.raises(UnusableInputError, match="schema version 99 is newer"):
         load_recording([tmp_path])
 
 
 def test_a_directory_of_something_else_says_what_was_looked_for(tmp_path: Path) -> None:
-    write(tmp_path / "notes.txt", "hello")
+    write_log(tmp_path / "notes.txt", "hello")
     with pytest.raises(UnusableInputError, match=r"none of run\.json, sa_profile/"):
         load_recording([tmp_path])

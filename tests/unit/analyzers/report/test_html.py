@@ -23,6 +23,7 @@ from analyzers.report.tables import report_tables
 from analyzers.rundir import RunDirectory
 from dsv4bench.run.reporting import report_run
 from tests.builders.places import TRACES
+from tests.builders.strace import record
 
 CAPTURES = sorted(TRACES.glob("*.log"))
 CAPTURE = TRACES / "simpler-l3_n4_slow_rank2.log"
@@ -285,13 +286,13 @@ def hostile_recording(directory: Path, name: str) -> list[Path]:
     lines = []
     for inv in range(1, 25):
         for rank in range(3):
-            head = f"[STRACE] v=1 pid={100 + rank} tid=1 inv={inv} hid=a"
-            start, end = inv * 10_000_000, 5_000_000 + 6_000_000 * (rank == inv % 3)
+            start, lasts = inv * 10_000_000, 5_000_000 + 6_000_000 * (rank == inv % 3)
+            pid = 100 + rank
             lines += [
-                f"{head} depth=1 name=chip.run.runner_run ts={start} dur={end}",
-                f"{head} depth=1 name=chip.{percent} ts={start} dur={end}",
-                f"{head} depth=1 name={name} ts={start} dur={end} {name}={name}",
-                f"{head} depth=0 name=chip.run ts={start} dur={end + 1000} note={percent}",
+                record("chip.run.runner_run", start, lasts, pid=pid, inv=inv),
+                record(f"chip.{percent}", start, lasts, pid=pid, inv=inv, depth=1),
+                record(name, start, lasts, pid=pid, inv=inv, depth=1) + f" {name}={name}",
+                record("chip.run", start, lasts + 1000, pid=pid, inv=inv, note=percent),
             ]
     log.write_text("\n".join(lines))
     requests = directory / f"{file_name}.jsonl"
@@ -353,10 +354,9 @@ def test_many_steps_make_a_page_of_bounded_size(tmp_path: Path) -> None:
     lines = []
     for inv in range(1, 3001):
         for rank in range(8):
-            head = f"[STRACE] v=1 pid={100 + rank} tid=1 inv={inv} hid=a"
             start = inv * 10_000_000 + 1000 * rank
-            lines.append(f"{head} depth=1 name=chip.run.runner_run ts={start} dur=5000000")
-            lines.append(f"{head} depth=0 name=chip.run ts={start} dur=6000000")
+            lines.append(record("chip.run.runner_run", start, 5_000_000, pid=100 + rank, inv=inv))
+            lines.append(record("chip.run", start, 6_000_000, pid=100 + rank, inv=inv))
     (tmp_path / "server.log").write_text("\n".join(lines))
     page = render_html(analyze([tmp_path / "server.log"]), "Analysis")
     assert (

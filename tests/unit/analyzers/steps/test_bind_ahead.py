@@ -1,30 +1,29 @@
 """Binding ahead of the run counts as binding: `ext.dsv4bench.bind_ahead`, joined by rank and dispatch."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from analyzers.analysis import analyze
-
-
-def record(pid: int, inv: int, depth: int, name: str, start: int, end: int, extra: str = "") -> str:
-    fields = f"inv={inv} hid=ab depth={depth} name={name} ts={start} dur={end - start} {extra}"
-    return f"[STRACE] v=1 pid={pid} tid={pid} {fields}"
+from tests.builders.strace import ready, record
 
 
 def log(ahead_of_second: tuple[int, int] | None) -> str:
     """Two ranks, two dispatches: [0, 100) and [100, 200), each bound in its first 5 ns."""
-    lines = ["[chip_process pid=10 dev=0] ready", "[chip_process pid=11 dev=1] ready"]
+    lines = [ready(10, 0), ready(11, 1)]
     for pid in (10, 11):
         for inv, start in ((1, 0), (2, 100)):
-            identity = f"run_id={inv} dispatch_id={inv} slot_id={inv % 2} generation=1"
+            ids: dict[str, Any] = {"run_id": inv, "dispatch_id": inv, "slot_id": inv % 2, "generation": 1}
             lines += [
-                record(pid, inv, 1, "chip.run.bind", start, start + 5),
-                record(pid, inv, 1, "chip.run.runner_run", start + 10, start + 90),
-                record(pid, inv, 0, "chip.run", start, start + 100, identity),
+                record("chip.run.bind", start, 5, pid=pid, inv=inv),
+                record("chip.run.runner_run", start + 10, 80, pid=pid, inv=inv),
+                record("chip.run", start, 100, pid=pid, inv=inv, **ids),
             ]
         if ahead_of_second is not None:
-            lines.append(record(pid, 2, 0, "ext.dsv4bench.bind_ahead", *ahead_of_second, "dispatch_id=2"))
+            start, end = ahead_of_second
+            name = "ext.dsv4bench.bind_ahead"
+            lines.append(record(name, start, end - start, pid=pid, inv=2, depth=0, dispatch_id=2))
     return "\n".join(lines) + "\n"
 
 

@@ -22,7 +22,9 @@ from analyzers.recording.recording import load_recording
 from analyzers.swimlane import timeline_of, write_timeline
 from analyzers.swimlane.queries import QUERIES, ask
 from dsv4bench.cli import main
+from tests.builders.chrome import dispatch, event, write_trace
 from tests.builders.places import REPOSITORY, TRACES
+from tests.builders.strace import record, write_log
 
 CAPTURES = sorted(TRACES.glob("*.log"))
 DRAWABLE = [path for path in CAPTURES if "warn_level" not in path.name]
@@ -117,27 +119,20 @@ def dispatched(tmp_path: Path) -> sqlite3.Connection:
     """Two steps on two ranks, worked out by hand; the runs name no step, and the waits carry nothing."""
     events, records = [], []
     for step in (1, 2):
-        at, ids = 1_000 * step, f'{{"step_id":{step},"dispatch_id":{step}}}'
-        for name, start, lasts, tid, args in [
-            ("WorkerProcess.dispatch_decode", at, 20, 3, f'{{"step_id":{step}}}'),
-            ("decode.worker_submit", at + 5, 10, 3, ids),
-            ("WorkerProcess.reclaim_decode", at + 30, 900, 4, f'{{"step_id":{step}}}'),
-            ("decode.worker_wait", at + 40, 880, 4, ids),
-        ]:
-            events.append(
-                f'{{"name":"{name}","cat":"kernel","ph":"X","ts":{start},"dur":{lasts},"pid":1,"tid":{tid},"args":{args}}}'
-            )
+        at = 1_000 * step
+        events += [
+            event("WorkerProcess.dispatch_decode", at, 20, tid=3, step_id=step),
+            event("WorkerProcess.reclaim_decode", at + 30, 900, tid=4, step_id=step),
+            *dispatch((at + 5, at + 15), (at + 40, at + 920), step_id=step, dispatch_id=step),
+        ]
         for rank in (0, 1):
-            for name, start, lasts, rest in [
-                ("chip.run.runner_run", at + 50 + rank, 800, ""),
-                ("chip.run", at + 45, 810, f"dispatch_id={step}"),
-            ]:
-                records.append(
-                    f"[STRACE] v=1 pid={10 + rank} tid=1 inv={step} hid=ab depth={name.count('.') - 1} name={name} "
-                    f"ts={1_000 * start} dur={1_000 * lasts} {rest}"
-                )
-    (tmp_path / "trace.json").write_text('{"traceEvents":[' + ",".join(events) + "]}")
-    (tmp_path / "server.log").write_text("\n".join(records) + "\n")
+            runner_start = 1_000 * (at + 50 + rank)
+            records += [
+                record("chip.run.runner_run", runner_start, 800_000, pid=10 + rank, inv=step),
+                record("chip.run", 1_000 * (at + 45), 810_000, pid=10 + rank, inv=step, dispatch_id=step),
+            ]
+    write_trace(tmp_path / "trace.json", events)
+    write_log(tmp_path / "server.log", *records)
     return drawn([tmp_path / "trace.json", tmp_path / "server.log"], tmp_path / "swimlane.pftrace")
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from analyzers.recording.filters import FilterError
 from dsv4bench.cli.swimlane import swimlane
+from tests.builders.chrome import dispatch, write_trace
+from tests.builders.strace import ready, record, write_log
 
 US = 1_000
 
@@ -17,21 +19,17 @@ US = 1_000
 @pytest.fixture
 def run(tmp_path: Path) -> list[Path]:
     """Steps 1 to 4 of 100 us each as dispatches 11 to 14, on ranks 0 and 1."""
-    events, records = [], [f"[chip_process pid={10 + rank} dev={rank}] ready" for rank in (0, 1)]
+    events, records = [], [ready(10 + rank, rank) for rank in (0, 1)]
     for step in range(1, 5):
-        for name, tid, start in (("submit", 3, 100 * step), ("wait", 4, 100 * step + 20)):
-            ids = {"step_id": step, "dispatch_id": 10 + step}
-            event = {"ph": "X", "cat": "kernel", "name": f"decode.worker_{name}", "pid": 1, "tid": tid}
-            events.append({**event, "ts": start, "dur": 10 if name == "submit" else 60, "args": ids})
-        for rank in (0, 1):
-            start = (100 * step + 15) * US
-            head = f"[STRACE] v=1 pid={10 + rank} tid=1 inv={step} hid=ab"
-            records.append(f"{head} depth=1 name=chip.run.runner_run ts={start + 5 * US} dur={40 * US}")
-            records.append(f"{head} depth=0 name=chip.run ts={start} dur={50 * US} dispatch_id={10 + step}")
-    paths = [tmp_path / "trace.json", tmp_path / "server.log"]
-    paths[0].write_text(json.dumps({"traceEvents": events}))
-    paths[1].write_text("\n".join(records) + "\n")
-    return paths
+        at, number = 100 * step, 10 + step
+        events += dispatch((at, at + 10), (at + 20, at + 80), step_id=step, dispatch_id=number)
+        for pid in (10, 11):
+            runner = record("chip.run.runner_run", (at + 20) * US, 40 * US, pid=pid, inv=step)
+            records += [
+                runner,
+                record("chip.run", (at + 15) * US, 50 * US, pid=pid, inv=step, dispatch_id=number),
+            ]
+    return [write_trace(tmp_path / "trace.json", events), write_log(tmp_path / "server.log", *records)]
 
 
 def drawn(path: Path) -> dict[str, int]:

@@ -18,6 +18,7 @@ from analyzers.swimlane.model import Track
 from analyzers.table.spans import ABSENT, Clock, Kind, Lane, Source, SpanTable, SpanTableBuilder, concatenate
 from dsv4bench.cli.swimlane import swimlane
 from tests.builders.recordings import timeline_from
+from tests.builders.strace import logged, ready, record, write_log
 
 TRACE, LOG = "trace.json", "server.log"
 ENGINE, RANK_0, RANK_1 = 10, 20, 21
@@ -466,25 +467,20 @@ def test_a_dispatch_without_rank_traces_flows_straight_to_its_wait() -> None:
 
 
 def test_a_real_capture_of_the_runtime_keeps_its_lanes_clean() -> None:
-    anchor = "[mono_ns=1][T0x1][TIMING] emit_host_span: "
-
-    def record(
-        pid: int, inv: int, name: str, start_ns: int, duration_ns: int, depth: int, more: str = ""
-    ) -> str:
-        return (
-            f"{anchor}[STRACE] v=1 pid={pid} tid={pid} inv={inv} hid=0 depth={depth} "
-            f"name={name} ts={start_ns} dur={duration_ns} {more}\n"
-        )
-
-    text = "".join(
+    text = "\n".join(
         [
-            "[chip_process pid=7 dev=0] ready\n",
-            record(6, 1, "node.submit", 90, 5, 0, "run_id=1 worker_id=0 role=facade"),
-            record(7, 0, "chip.prewarm.build", 10, 50, 0),
-            record(7, 1, "chip.run.runner_run", 110, 70, 1),
-            record(7, 1, "chip.run", 100, 90, 0),
-            record(7, 2, "chip.run.runner_run", 185, 70, 1),
-            record(7, 2, "chip.run", 120, 150, 0),
+            ready(7, 0),
+            *map(
+                logged,
+                [
+                    record("node.submit", 90, 5, pid=6, run_id=1, worker_id=0, role="facade"),
+                    record("chip.prewarm.build", 10, 50, pid=7, inv=0, depth=0),
+                    record("chip.run.runner_run", 110, 70, pid=7, inv=1),
+                    record("chip.run", 100, 90, pid=7, inv=1),
+                    record("chip.run.runner_run", 185, 70, pid=7, inv=2),
+                    record("chip.run", 120, 150, pid=7, inv=2),
+                ],
+            ),
         ]
     )
     log = read_strace(text.encode(), LOG)
@@ -513,13 +509,12 @@ def test_nothing_to_draw_is_no_data(tmp_path: Path) -> None:
 def test_the_command_draws_a_log_and_says_what_it_could_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    head = "[mono_ns=1][T0x1][TIMING] emit_host_span: [STRACE] v=1 pid=7 tid=7 inv=1 hid=0"
-    log = tmp_path / "server.log"
-    log.write_text(
-        f"{head} depth=1 name=chip.run.runner_run ts=10 dur=50 \n"
-        f"{head} depth=2 name=chip.run.runner_run.device_wall ts=0 dur=51 clk=dev\n"
-        f"{head} depth=0 name=chip.run ts=5 dur=60 \n"
-        f"{head} depth=0 name=chip.ru"
+    log = write_log(
+        tmp_path / "server.log",
+        record("chip.run.runner_run", 10, 50, pid=7),
+        record("chip.run.runner_run.device_wall", 0, 51, pid=7, clk="dev"),
+        record("chip.run", 5, 60, pid=7),
+        record("chip.run", 5, 60, pid=7).partition("n ts")[0],
     )
     swimlane([log], tmp_path / "s.json")
     shown = capsys.readouterr()
