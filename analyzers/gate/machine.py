@@ -154,6 +154,12 @@ def what_moved(runs: Sequence[Conditions]) -> list[str]:
     return warnings
 
 
+def was_busy(runs: Sequence[Conditions]) -> bool:
+    """Whether others are known to have taken more of the machine than they may, during any of these runs."""
+    limits = (("others", OTHERS_SHARE), ("steal", STEAL_SHARE), ("quota", QUOTA_SHARE))
+    return any((getattr(run, name) or 0.0) > limit for run in runs for name, limit in limits)
+
+
 def _both(host: Mapping[str, str], key: str) -> list[float]:
     values = (_number(host.get(key)), _number(host.get(key + END)))
     return [value for value in values if value is not None]
