@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from analyzers.gate.wording import amount, p_text, percent
 from analyzers.text.tables import Table
-from dsv4bench.gate.calibrate import Calibration
+from dsv4bench.gate.noise import GateCalibration
 
 
-def calibration_tables(found: Calibration) -> list[Table]:
+def calibration_tables(found: GateCalibration) -> list[Table]:
     """The noise of each metric, and what gates of so many runs see; what these runs cannot tell stands below."""
     noise = Table(
         f"Noise of {found.runs} alike runs",
@@ -30,12 +30,19 @@ def calibration_tables(found: Calibration) -> list[Table]:
     names = [item.name for item in found.noise]
     plans = Table(
         "Gates on this machine",
-        ["runs a side and stage", "allowed", "false alarms", *(f"{name}, caught" for name in names)],
+        [
+            "runs a side and stage",
+            "allowed",
+            "false alarms",
+            "undecided",
+            *(f"{name}, caught" for name in names),
+        ],
         [
             [
                 str(plan.runs),
                 percent(plan.max_regression),
                 f"{percent(plan.false_alarms)} (at most {percent(plan.false_alarms_at_most)})",
+                percent(plan.undecided),
                 *(
                     f"more than {percent(1.0)}" if change is None else percent(change)
                     for change in (plan.detectable.get(name) for name in names)
@@ -44,6 +51,7 @@ def calibration_tables(found: Calibration) -> list[Table]:
             for plan in found.plans
         ],
         [
+            "false alarms, undecided: shares of gates of alike sides, with all the stages that a gate may make",
             f"caught: the smallest regression that fails with 90 % probability; each figure from gates that were drawn "
             f"from these runs (seed {found.seed})",
             *found.caveats,
@@ -52,7 +60,7 @@ def calibration_tables(found: Calibration) -> list[Table]:
     return [noise, plans]
 
 
-def advice(found: Calibration) -> str:
+def advice(found: GateCalibration) -> str:
     """One sentence: which gate this machine allows."""
     if found.recommended_runs is None or found.recommended_max_regression is None:
         return "no advice: these runs are too few, or too noisy for any gate"
