@@ -1,7 +1,8 @@
-"""How often the gate cries wolf, and how small a regression it catches, beside five common rules; by simulation.
+"""How often the gate cries wolf, and how small a regression it catches, beside five common rules, and how often it cannot tell; by simulation.
 
-    python benchmarks/gate_power.py                  # 4,000 trials a row, about a minute
+    python benchmarks/gate_power.py                  # 4,000 trials a cell, a few minutes
     python benchmarks/gate_power.py --markdown       # the tables of docs/gating.md
+    python benchmarks/gate_power.py --only verdicts  # one of them: verdicts, rules, orders
 
 The world of the simulation, all effects multiplicative and lognormal unless said otherwise:
 
@@ -20,12 +21,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from analyzers.gate.model import GatePolicy, MetricPolicy, Samples
-from analyzers.gate.verdict import judge, wants_second_stage
+from analyzers.gate.model import GatePolicy, MetricPolicy, Samples, Verdict
+from analyzers.gate.stages import Stage, stage_sizes
+from analyzers.gate.verdict import decide
 from analyzers.statistics.rank_tests import hodges_lehmann_ratio, mann_whitney
 
 Floats = npt.NDArray[np.float64]
@@ -36,6 +39,11 @@ REQUESTS = 32
 LOOKBACK = 20
 CHANGES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.10)
 POLICY = GatePolicy({"tpot_ms": MetricPolicy(THRESHOLD)}, stage_runs=RUNS)
+PROOF = msgspec.structs.replace(POLICY, excluded=0.0)
+TWO_STAGES = msgspec.structs.replace(POLICY, max_runs=2 * RUNS)
+NOISES = (0.01, 0.02, 0.05, 0.10)
+VERDICT_CHANGES = (0.0, 0.02, 0.05, 0.10, 0.20)
+VERDICTS: tuple[Verdict, ...] = ("PASS", "FAIL", "UNDECIDED")
 
 
 @dataclass(frozen=True)
@@ -74,17 +82,37 @@ class World:
         return run_time * np.exp(self.random.normal(0, self.request, REQUESTS))
 
 
+def verdict_of(
+    world: World, change: float, policy: GatePolicy = POLICY, order: str = "ABBA"
+) -> tuple[Verdict, int]:
+    """The verdict of a gate of interleaved runs, stage after stage, and the runs a side that it took."""
+    sizes = stage_sizes(policy)
+    base, head = world.interleaved(sum(sizes), change, order)
+    verdict: Verdict = "UNDECIDED"
+    runs = 0
+    for number, size in enumerate(sizes, 1):
+        runs += size
+        stage = Stage(number, len(sizes))
+        verdict = decide(
+            _samples(base[:runs]), _samples(head[:runs]), policy, method="", stored=False, stage=stage
+        ).verdict
+        if verdict != "UNDECIDED":
+            break
+    return verdict, runs
+
+
 def gate(world: World, change: float) -> bool:
-    """The gate: interleaved, ten runs a side, ten more where the first ten are suspicious."""
-    base, head = world.interleaved(2 * RUNS, change, "ABBA")
-    first = judge(_samples(base[:RUNS]), _samples(head[:RUNS]), POLICY, method="", stored=False)
-    if not wants_second_stage(first, POLICY):
-        return False
-    return judge(_samples(base), _samples(head), POLICY, method="", stored=False).verdict == "FAIL"
+    """The gate: interleaved, ten runs a side and stage, four stages at most."""
+    return verdict_of(world, change)[0] == "FAIL"
+
+
+def gate_of_two_stages(world: World, change: float) -> bool:
+    """The same with `--max-runs 20`."""
+    return verdict_of(world, change, TWO_STAGES)[0] == "FAIL"
 
 
 def gate_on_both_signs(world: World, change: float) -> bool:
-    """The gate, but with a second stage only where the first has both a low p-value and a ratio beyond the threshold."""
+    """That one, but with a second stage only where the first has both a low p-value and a ratio beyond the threshold."""
     base, head = world.interleaved(2 * RUNS, change, "ABBA")
     first_base, first_head = base[:RUNS].tolist(), head[:RUNS].tolist()
     if (
@@ -92,7 +120,11 @@ def gate_on_both_signs(world: World, change: float) -> bool:
         or hodges_lehmann_ratio(first_head, first_base) <= 1 + THRESHOLD
     ):
         return False
-    return judge(_samples(base), _samples(head), POLICY, method="", stored=False).verdict == "FAIL"
+    return _all_at_once(base, head) == "FAIL"
+
+
+def _all_at_once(base: Floats, head: Floats) -> Verdict:
+    return decide(_samples(base), _samples(head), POLICY, method="", stored=False).verdict
 
 
 def _samples(values: Floats) -> Samples:
@@ -142,7 +174,8 @@ def median_ratio_only(world: World, change: float) -> bool:
 
 RULES: dict[str, Callable[[World, float], bool]] = {
     "dsv4bench gate run": gate,
-    "the same, stage two only on both signs": gate_on_both_signs,
+    "the same, --max-runs 20": gate_of_two_stages,
+    "that one, stage two only on both signs": gate_on_both_signs,
     "one run against a stored one, +2 %": one_against_stored,
     "Welch 0.05 on the requests of one run a side": welch_on_requests,
     "Mann-Whitney 0.05 against ten stored runs": mann_whitney_against_stored,
@@ -160,13 +193,41 @@ def rate(
     return sum(rule(world, change) for _ in range(trials))
 
 
-def tables(trials: int, seed: int, markdown: bool) -> None:
-    """Print the table of the rules, and that of the orders under drift."""
+def verdict_table(trials: int, seed: int, markdown: bool) -> None:
+    """Print how often each verdict is given, and how many runs a side that takes, by noise and true change."""
+    _row(
+        ["gate, noise between runs", *(f"{change:+.0%}" if change else "A/A" for change in VERDICT_CHANGES)],
+        markdown,
+        head=True,
+    )
+    for name, policy in (("default", POLICY), ("--proof", PROOF)):
+        for noise in NOISES:
+            cells = []
+            for change in VERDICT_CHANGES:
+                world = World(
+                    np.random.default_rng([seed, round(change * 1e4), round(noise * 1e4)]), run=noise
+                )
+                found = [verdict_of(world, change, policy) for _ in range(trials)]
+                shares = [sum(it == verdict for it, _ in found) / trials for verdict in VERDICTS]
+                runs = sum(runs for _, runs in found) / trials
+                cells.append(" / ".join(f"{100 * share:.1f}" for share in shares) + f" ({runs:.0f})")
+            _row([f"{name}, {noise:.0%}", *cells], markdown)
+    print(
+        f"\nPASS / FAIL / UNDECIDED, in % of {trials} gates a cell; in brackets the runs a side that it took.\n"
+    )
+
+
+def rule_table(trials: int, seed: int, markdown: bool) -> None:
+    """Print how often each rule fails the head, by true change."""
     _row(["rule", *(f"{change:+.0%}" if change else "A/A" for change in CHANGES)], markdown, head=True)
     for name, rule in RULES.items():
         _row([name, *(_percent(rate(rule, change, trials, seed), trials) for change in CHANGES)], markdown)
     upper = stats.binomtest(0, trials).proportion_ci(0.95, "exact").high
     print(f"\n{trials} trials a cell; 0 of {trials} means below {upper:.2%} with 95 % confidence.\n")
+
+
+def order_table(trials: int, seed: int, markdown: bool) -> None:
+    """Print the false alarms of the orders of runs, by how much the machine drifts."""
     drifts = (0.0, 0.02, 0.04, 0.08)
     _row(["false alarms, machine slows by", *(f"{drift:.0%}" for drift in drifts)], markdown, head=True)
     for order in ("ABBA", "AB", "A" * 2 * RUNS + "B" * 2 * RUNS):
@@ -182,12 +243,16 @@ def tables(trials: int, seed: int, markdown: bool) -> None:
             for drift in drifts
         ]
         _row([label, *(_percent(count, trials) for count in counts)], markdown)
+    print()
+
+
+TABLES = {"verdicts": verdict_table, "rules": rule_table, "orders": order_table}
 
 
 def gate_in_order(world: World, change: float, order: str) -> bool:
     """The gate's final rule on twenty runs a side in any order."""
     base, head = world.interleaved(2 * RUNS, change, order)
-    return judge(_samples(base), _samples(head), POLICY, method="", stored=False).verdict == "FAIL"
+    return _all_at_once(base, head) == "FAIL"
 
 
 def _percent(count: int, trials: int) -> str:
@@ -200,7 +265,8 @@ def _row(cells: list[str], markdown: bool, head: bool = False) -> None:
         if head:
             print("| --- |" + " ---: |" * (len(cells) - 1))
     else:
-        print(f"{cells[0]:<50}" + "".join(f"{cell:>10}" for cell in cells[1:]), flush=True)
+        width = max(10, *(len(cell) + 2 for cell in cells[1:]))
+        print(f"{cells[0]:<50}" + "".join(f"{cell:>{width}}" for cell in cells[1:]), flush=True)
 
 
 def main() -> None:
@@ -210,8 +276,11 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=4000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--only", choices=list(TABLES), help="print this table alone")
     arguments = parser.parse_args()
-    tables(arguments.trials, arguments.seed, arguments.markdown)
+    for name, table in TABLES.items():
+        if arguments.only in (None, name):
+            table(arguments.trials, arguments.seed, arguments.markdown)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from analyzers.errors import UnusableInputError
+from analyzers.gate.model import GatePolicy
+from analyzers.gate.policy import policy_of_table
 from dsv4bench.engine.settings import EngineSettings
 from dsv4bench.errors import UsageError
 from dsv4bench.tracing.settings import Level, parse_levels
@@ -85,28 +88,6 @@ class CheckSection(_Section, frozen=True):
     """Run the same requests without MTP as well, and compare them token for token."""
 
 
-class GateMetric(_Section, frozen=True):
-    """`[gate.metrics.<name>]`: what is asked of one metric."""
-
-    max_regression: Annotated[float, msgspec.Meta(ge=0)] | None = 0.02
-    """Share by which it may be worse."""
-    limit: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    """Absolute bound on the candidate's median, in the metric's unit."""
-
-
-class GateSection(_Section, frozen=True):
-    """`[gate]`: what the performance gate judges of runs of this profile."""
-
-    stage_runs: Count = 10
-    """Runs a side in each of its two stages."""
-    stage_one_p: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.05
-    """Below it, a regression in stage one asks for stage two."""
-    fail_p: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.01
-    """Below it, a regression fails."""
-    metrics: dict[str, GateMetric] | None = None
-    """What is judged; without any, tpot may regress by 2 %."""
-
-
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One benchmark: a model, an engine, a load and what is traced."""
 
@@ -118,7 +99,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     load: LoadSection
     trace: TraceSection = TraceSection()
     check: CheckSection = CheckSection()
-    gate: GateSection = GateSection()
+    gate: GatePolicy = GatePolicy()
+    """`[gate]`: what the performance gate judges of runs of this profile."""
 
 
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -127,7 +109,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "load": LoadSection,
     "trace": TraceSection,
     "check": CheckSection,
-    "gate": GateSection,
+    "gate": GatePolicy,
 }
 _HEADER = ("name", "description", "schema_version")
 
@@ -137,30 +119,25 @@ def list_profiles() -> list[Profile]:
     return [load_profile(name) for name in _shipped()]
 
 
-def load_profile(name_or_path: str, overrides: Sequence[str] = ()) -> Profile:
+def load_profile(
+    name_or_path: str, overrides: Sequence[str] = (), gate_defaults: Mapping[str, Any] | None = None
+) -> Profile:
     """Resolve a shipped profile or a `.toml` file with `section.key=value` overrides applied in order.
+
+    `gate_defaults` is a table `[gate]` that lies under that of the profile, key by key.
 
     A value is read as TOML, else as a string. Overriding one of `load.prompts` and `load.prompt_tokens`
     unsets the other. Raises UsageError for an unknown name or key, a value that is not allowed, or lengths
     that do not fit.
     """
     source, document = _read(name_or_path)
+    if gate_defaults and isinstance(document.get("gate", {}), dict):
+        document["gate"] = {**gate_defaults, **document.get("gate", {})}
     for override in overrides:
         _apply(document, override)
     profile = _convert(document, source)
     _check_together(profile, source)
     return profile
-
-
-def profile_file(name_or_path: str) -> Path:
-    """Return the TOML file of a shipped profile, or the path as it stands.
-
-    Raises UsageError for an unknown name.
-    """
-    if _is_path(name_or_path):
-        return Path(name_or_path)
-    _check_shipped(name_or_path)
-    return Path(str(resources.files("profiles") / f"{name_or_path}.toml"))
 
 
 def profile_as_dict(profile: Profile) -> dict[str, Any]:
@@ -249,8 +226,14 @@ def _convert(document: Mapping[str, Any], source: str) -> Profile:
     if version != SCHEMA_VERSION:
         raise UsageError(f"{source}: schema_version = {version!r}; this version reads {SCHEMA_VERSION}")
     sections: dict[str, Any] = {
-        section: _convert_section(document.get(section, {}), section, source) for section in _SECTIONS
+        section: _convert_section(document.get(section, {}), section, source)
+        for section in _SECTIONS
+        if section != "gate"
     }
+    try:
+        sections["gate"] = policy_of_table(document.get("gate", {}), source)
+    except UnusableInputError as error:
+        raise UsageError(str(error)) from error
     return Profile(
         name=_value(source, "name", document.get("name"), Text),
         description=_value(source, "description", document.get("description", ""), str),
@@ -302,8 +285,6 @@ def _allowed(hint: Any) -> str:
         return "one of " + ", ".join(json.dumps(choice) for choice in arguments)
     if type(None) in arguments:
         return _allowed(next(argument for argument in arguments if argument is not type(None)))
-    if get_origin(hint) is dict:
-        return "a table of metrics, as {tpot = {max_regression = 0.02, limit = 60.0}}"
     if get_origin(hint) is Annotated:
         limits = arguments[1]
         if arguments[0] is float:

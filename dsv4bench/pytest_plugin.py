@@ -108,8 +108,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker; refuse options that cannot work before any test has run."""
     config.addinivalue_line(
         "markers",
-        f"tpot(max_regression=0.02, limit=None, runs={DEFAULT_RUNS}): gate what the test measures with dsv4_run on "
-        "its time per output token: a share that it may be slower than the baseline, and an absolute limit in ms",
+        f"tpot(max_regression=0.02, limit=None, excluded=0.1, runs={DEFAULT_RUNS}): gate what the test measures with "
+        "dsv4_run on its time per output token: a share that it may be slower than the baseline, an absolute limit in "
+        "ms, and the regression that a PASS must exclude",
     )
     runs = config.getoption("--dsv4-runs")
     if runs is not None and runs < 1:
@@ -154,7 +155,8 @@ def dsv4_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def dsv4_gate(request: pytest.FixtureRequest) -> Gate:
     """Gate a measurement against the baseline: `dsv4_gate(measurement, tpot=0.02, step_time=0.05)`.
 
-    Each keyword is a metric and the share by which it may be worse. The test fails unless the verdict is PASS; the
+    Each keyword is a metric and the share by which it may be worse; a PASS excludes a regression of 10 %. The test
+    fails unless the verdict is PASS; the
     `GateResult` is returned. With --dsv4-save alone nothing is compared, and the result is None.
     """
     node = request.node
@@ -188,6 +190,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     policy = MetricPolicy(
         max_regression=_marker_value(item, marker, "max_regression", 0.02),
         limit=_marker_value(item, marker, "limit", None),
+        excluded=_marker_value(item, marker, "excluded", None),
     )
     for index, measurement in enumerate(state.measurements):
         if index not in state.gated:
@@ -216,7 +219,7 @@ def _state(node: pytest.Item) -> _TestState:
 
 
 def _marker_value(item: pytest.Item, marker: pytest.Mark, name: str, default: float | None) -> float | None:
-    known = ("max_regression", "limit", "runs")
+    known = ("max_regression", "limit", "excluded", "runs")
     if marker.args or set(marker.kwargs) - set(known):
         given = [*map(repr, marker.args), *(name for name in marker.kwargs if name not in known)]
         pytest.fail(
@@ -298,9 +301,9 @@ def _gate(
     item: pytest.Item, position: int, measurement: Measurement, metrics: Mapping[str, MetricPolicy]
 ) -> GateResult | None:
     """Judge one measurement, tell the summary, and fail the test unless the verdict is PASS."""
-    from analyzers.gate.model import GatePolicy
+    from analyzers.gate.model import GatePolicy, Leniency
     from analyzers.gate.samples import read_samples
-    from analyzers.gate.verdict import judge
+    from analyzers.gate.verdict import decide
 
     directory = item.config.getoption("--dsv4-baseline")
     if directory is None:
@@ -316,8 +319,14 @@ def _gate(
             f"{directory} holds no measurement of this test ({path.name}); save one with --dsv4-save {directory}",
             pytrace=False,
         )
-    policy = GatePolicy(dict(metrics), allow_different=item.config.getoption("--dsv4-allow-different"))
-    result = judge(read_samples([path]), measurement.samples, policy, method="stored runs", stored=True)
+    result = decide(
+        read_samples([path]),
+        measurement.samples,
+        GatePolicy(dict(metrics)),
+        Leniency(allow_different=item.config.getoption("--dsv4-allow-different")),
+        method="stored runs",
+        stored=True,
+    )
     _tell(item, f"{result.verdict:<8} {item.nodeid}: {result.headline}")
     if result.verdict != "PASS":
         pytest.fail(_explain(result), pytrace=False)

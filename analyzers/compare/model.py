@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from analyzers.gate.model import Difference
-from analyzers.statistics.rank_tests import Interval
+from analyzers.statistics.interval import Interval
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import PublishedBy, StepPhase
 

@@ -10,10 +10,10 @@ import msgspec
 
 from analyzers.errors import NoDataError, UnusableInputError
 from analyzers.gate.comparability import said, short_machine
+from analyzers.gate.metric_pairs import values_of
 from analyzers.gate.metrics import metric
 from analyzers.gate.model import Samples
 from analyzers.gate.samples import read_samples, write_samples
-from analyzers.gate.values import values_of
 from analyzers.gate.wording import amount, count
 from analyzers.statistics.summary import percentile
 from analyzers.text.tables import CellKind, Column, Row, Table

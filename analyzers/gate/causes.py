@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from analyzers.gate.metrics import canonical, split_tag
 from analyzers.gate.model import MetricResult
-from analyzers.statistics.rank_tests import Interval
+from analyzers.statistics.interval import Interval
 
 CARRIES = 1 / 3
 """Share of the logarithm of tpot's change from which a factor is a cause."""

@@ -145,6 +145,12 @@ def what_moved(runs: Sequence[Conditions]) -> list[str]:
     return warnings
 
 
+def was_busy(runs: Sequence[Conditions]) -> bool:
+    """Whether others are known to have taken more of the machine than they may, during any of these runs."""
+    limits = (("others", OTHERS_SHARE), ("steal", STEAL_SHARE), ("quota", QUOTA_SHARE))
+    return any((getattr(run, name) or 0.0) > limit for run in runs for name, limit in limits)
+
+
 def _limit(limit: float | NoLimit | None) -> str | None:
     return f"{limit:g}" if isinstance(limit, float) else limit
 

@@ -5,15 +5,17 @@ Everything that prints a verdict (terminal, Markdown, JSON, JUnit, annotations, 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from analyzers.statistics.rank_tests import Interval
+from analyzers.statistics.interval import Interval
 
 Verdict = Literal["PASS", "FAIL", "NOT-COMPARABLE", "NO-DATA", "UNDECIDED"]
 
 EXIT_CODES: dict[Verdict, int] = {"PASS": 0, "FAIL": 1, "NO-DATA": 3, "NOT-COMPARABLE": 5, "UNDECIDED": 5}
+
+WORST_FIRST: tuple[Verdict, ...] = ("FAIL", "NOT-COMPARABLE", "NO-DATA", "UNDECIDED", "PASS")
 
 
 class Samples(msgspec.Struct, frozen=True):
@@ -39,35 +41,64 @@ class Samples(msgspec.Struct, frozen=True):
     """Source revision of the runs, where all are of one."""
     saved: str | None = None
     """When a baseline was saved, ISO 8601 in UTC."""
+    busy: bool = False
+    """Whether others are known to have used the machine while the runs were made."""
+
+
+Share = Annotated[float, msgspec.Meta(ge=0, description="a share of 0 or more, as 0.02")]
+Amount = Annotated[float, msgspec.Meta(gt=0, description="a number above 0 in the metric's unit")]
+Probability = Annotated[float, msgspec.Meta(gt=0, lt=1, description="a probability between 0 and 1")]
+Runs = Annotated[int, msgspec.Meta(ge=1, description="a whole number of at least 1")]
 
 
 class MetricPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is asked of one metric."""
+    """What is asked of one metric: `[gate.metrics.<name>]`."""
 
-    max_regression: float | None = 0.02
+    max_regression: Share | None = 0.02
     """Ratio - 1 (in the direction that is worse) from which a significant change fails; None judges no change."""
-    limit: float | None = None
+    limit: Amount | None = None
     """Absolute bound on the median of the head, in the metric's unit: at most it, or at least it where higher is better."""
+    excluded: Share | None = None
+    """The regression that a PASS excludes; None for that of the whole gate."""
 
 
 class GatePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is judged, and with which certainty (docs/gating.md)."""
+    """What is judged, and with which certainty: the keys of `[gate]` in a profile and elsewhere (docs/gating.md).
 
-    metrics: dict[str, MetricPolicy]
-    stage_runs: int = 10
-    """Runs a side in each of the two stages."""
-    stage_one_p: float = 0.05
+    The descriptions of the types are the words with which a wrong value is refused (`analyzers.gate.policy`).
+    """
+
+    metrics: (
+        Annotated[
+            dict[str, MetricPolicy],
+            msgspec.Meta(description="a table of metrics, as {tpot = {max_regression = 0.02, limit = 60.0}}"),
+        ]
+        | None
+    ) = None
+    """What is judged; None: tpot may regress by 2 %, and what only a samples file names may as well."""
+    excluded: Share = 0.1
+    """The regression that a PASS excludes at 95 %, but never less than what a metric is allowed."""
+    stage_runs: Runs = 10
+    """Runs a side in each stage."""
+    max_runs: Runs | None = None
+    """Runs a side at most; None for four stages."""
+    stage_one_p: Probability = 0.05
     """Below it, or with a ratio beyond the threshold, stage one asks for stage two."""
-    fail_p: float = 0.01
-    """Below it, and beyond the threshold, a change fails. Holm-adjusted over the metrics."""
+    fail_p: Probability = 0.01
+    """Below it, and beyond the threshold, a change fails. Holm-adjusted over the metrics, and over the stages."""
+    judge_others: bool | None = None
+    """Whether metrics that only a samples file names are judged too; None: where no metric is named."""
+
+
+class Leniency(msgspec.Struct, frozen=True):
+    """What one comparison may overlook, with a warning: said on the command line, never in a file."""
+
     allow_new: bool = False
     """A metric that the baseline does not have is listed, not judged; else it is not comparable."""
     allow_different: bool = False
     """A difference in configuration or machine is a warning; else it is not comparable."""
     drop_failed: bool = False
     """Failed runs are left out with a warning; else they are no data."""
-    judge_others: bool = False
-    """Metrics that only a samples file names are judged too, as nobody chose any."""
 
 
 class MetricResult(msgspec.Struct, frozen=True):
@@ -89,11 +120,21 @@ class MetricResult(msgspec.Struct, frozen=True):
     p_value: float | None = None
     """One-sided, that the head is worse."""
     adjusted_p: float | None = None
-    """Holm over the judged metrics."""
+    """Of all looks together: Holm over the judged metrics, times the stages in which a regression may fail."""
     effect: float | None = None
     """Share of pairs in which the head is worse."""
     max_regression: float | None = None
+    excluded: float | None = None
+    """The regression that a PASS must exclude."""
+    excludes: float | None = None
+    """The regression that these runs exclude: at 95 %, the head is worse by this share at most; below 0, better by at
+    least as much. None where the runs are too few to exclude any."""
+    runs_needed: int | None = None
+    """Of an UNDECIDED metric: about so many runs a side exclude `excluded` at this noise. None where unknown."""
     limit: float | None = None
+    head_bound: float | None = None
+    """At 95 %, the median of the head is at most this (at least, where higher is better), in the metric's unit, for an
+    absolute limit. None where the runs are too few."""
     minimum_detectable: float | None = None
     """Smallest regression that so many runs with this noise catch with 90 % probability; None where unknown."""
     base_outliers: int | None = None

@@ -63,6 +63,31 @@ def runs_needed(tests: int, p_value: float, base_runs: int | None = None) -> int
     return _MOST_RUNS
 
 
+def runs_to_exclude(noise: float, excluded: float, error: float) -> int | None:
+    """About how many runs a side exclude a regression of `excluded` with probability 0.9 where nothing has changed.
+
+    `noise` is that of `noise_of`, and `error` the probability with which the bound may be wrong. The Hodges-Lehmann
+    ratio of normal noise has the variance of a difference of means times pi / 3. None where no number of runs does.
+    """
+    if excluded <= 0:
+        return None
+    score = NormalDist().inv_cdf(1 - error) + NormalDist().inv_cdf(POWER)
+    needed = 2 * math.pi / 3 * (noise * score / math.log1p(excluded)) ** 2
+    return max(1, math.ceil(needed))
+
+
+def runs_to_keep(noise: float, distance: float, error: float) -> int | None:
+    """About how many runs show with probability 0.9 that their median keeps a limit.
+
+    `distance` is the logarithm of how far away the limit is. The median of normal noise has the variance of the mean
+    times pi / 2. None where the median is the limit itself.
+    """
+    if distance <= 0:
+        return None
+    score = NormalDist().inv_cdf(1 - error) + NormalDist().inv_cdf(POWER)
+    return max(1, math.ceil(math.pi / 2 * (noise * score / distance) ** 2))
+
+
 def more_runs(runs: int, p_value: float, wanted: float) -> int:
     """How many more runs a side bring a p-value down to `wanted` if the difference stays as it is.
 

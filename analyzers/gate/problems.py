@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import msgspec
 
 from analyzers.gate.comparability import UNKNOWN, describe
-from analyzers.gate.model import Difference, GatePolicy, Samples, Verdict
-from analyzers.gate.values import Pair, values_of, without_values
+from analyzers.gate.metric_pairs import Pair, values_of, without_values
+from analyzers.gate.model import Difference, Leniency, Samples, Verdict
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class Problem:
 
 
 def without_failed(
-    base: Samples | None, head: Samples, policy: GatePolicy
+    base: Samples | None, head: Samples, leniency: Leniency
 ) -> tuple[Samples | None, Samples, list[str]]:
-    """Both sides without their failed runs, where the policy leaves those out, and what to say about it."""
-    if not policy.drop_failed:
+    """Both sides without their failed runs, where the comparison leaves those out, and what to say about it."""
+    if not leniency.drop_failed:
         return base, head, []
     kept_head, said = _without_failed(head, "candidate")
     if base is None:
@@ -47,7 +47,7 @@ def _without_failed(side: Samples, label: str) -> tuple[Samples, list[str]]:
 def find_problem(
     base: Samples | None,
     head: Samples,
-    policy: GatePolicy,
+    leniency: Leniency,
     pairs: Sequence[Pair],
     found: Sequence[Difference],
     *,
@@ -72,7 +72,7 @@ def find_problem(
     if (shared := _shared_run(base, head)) is not None:
         return Problem("NOT-COMPARABLE", f"not comparable: {shared} is a run of both sides")
     refused = [item for item in found if not _is_tolerated(item, stored=stored)]
-    if refused and not policy.allow_different:
+    if refused and not leniency.allow_different:
         return Problem("NOT-COMPARABLE", f"not comparable: {describe(refused)}")
     return None
 

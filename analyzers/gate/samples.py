@@ -13,7 +13,7 @@ import msgspec
 from analyzers.analysis import analyze_recording
 from analyzers.errors import NotComparableError, UnusableInputError
 from analyzers.gate.comparability import describe, differences, machine_name, run_config
-from analyzers.gate.machine import conditions_of, what_moved
+from analyzers.gate.machine import Conditions, conditions_of, was_busy, what_moved
 from analyzers.gate.metrics import REGISTRY, run_values
 from analyzers.gate.model import Samples
 from analyzers.recording.recording import load_recording
@@ -176,8 +176,14 @@ def _samples_of(runs: Sequence[_Run], *, conditions: bool = True) -> Samples:
         raise UnusableInputError("no runs: name at least one run directory")
     parts = [_of_one(run) for run in runs]
     joined = join_samples(parts)
-    warnings = [*joined.warnings, *(_conditions(runs) if conditions else [])]
-    return msgspec.structs.replace(joined, warnings=warnings)
+    if not conditions:
+        return joined
+    meanwhile = _conditions(runs)
+    return msgspec.structs.replace(
+        joined,
+        warnings=[*joined.warnings, *what_moved(meanwhile), *_dirty(runs)],
+        busy=joined.busy or was_busy(meanwhile),
+    )
 
 
 def _of_one(run: _Run) -> Samples:
@@ -199,13 +205,15 @@ def _of_one(run: _Run) -> Samples:
     )
 
 
-def _conditions(runs: Sequence[_Run]) -> list[str]:
-    manifests = [(run.label, run.manifest) for run in runs if run.manifest is not None]
-    warnings = what_moved([conditions_of(manifest, label) for label, manifest in manifests])
-    dirty = sum(manifest.git.get("dirty") == "true" for _, manifest in manifests)
-    if dirty:
-        warnings.append(f"{dirty} of {len(runs)} runs are of a source tree with uncommitted changes")
-    return warnings
+def _conditions(runs: Sequence[_Run]) -> list[Conditions]:
+    return [conditions_of(run.manifest, run.label) for run in runs if run.manifest is not None]
+
+
+def _dirty(runs: Sequence[_Run]) -> list[str]:
+    dirty = sum(run.manifest is not None and run.manifest.git.get("dirty") == "true" for run in runs)
+    if not dirty:
+        return []
+    return [f"{dirty} of {len(runs)} runs are of a source tree with uncommitted changes"]
 
 
 def join_samples(parts: Sequence[Samples]) -> Samples:
@@ -237,6 +245,7 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
         failed=[text for part in parts for text in part.failed],
         revision=revisions[0] if len(revisions) == 1 else None,
         saved=first.saved if len(parts) == 1 else None,
+        busy=any(part.busy for part in parts),
     )
 
 

@@ -14,10 +14,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from analyzers.statistics.interval import Interval
+
 Floats = npt.NDArray[np.float64]
 
 EXACT_RUNS = 80
 """Up to this many runs of both sides together, p-values are exact; beyond, the normal approximation is."""
+
+
+_ROUNDING = 1e-9
+"""A probability that is the allowed one but for rounding is allowed."""
 
 
 class RankTest(msgspec.Struct, frozen=True):
@@ -30,14 +36,6 @@ class RankTest(msgspec.Struct, frozen=True):
     u: float
     p_value: float
     method: Literal["exact", "normal approximation"]
-
-
-class Interval(msgspec.Struct, frozen=True):
-    """An interval, and the confidence that it reaches; None on a side that the sample is too small to bound."""
-
-    low: float | None
-    high: float | None
-    confidence: float
 
 
 def mann_whitney(head: Sequence[float], base: Sequence[float]) -> RankTest:
@@ -83,6 +81,18 @@ def ratio_interval(head: Sequence[float], base: Sequence[float], confidence: flo
     return Interval(float(ratios[outside]), float(ratios[n * m - 1 - outside]), reached)
 
 
+def ratio_at_most(head: Sequence[float], base: Sequence[float], error: float) -> float | None:
+    """The upper bound of `hodges_lehmann_ratio`: with a probability of `error` at most, the true ratio is above it.
+
+    One end of the interval that the one-sided exact test gives: an order statistic of the pairwise ratios. None where
+    the runs are too few to bound anything.
+    """
+    n, m = len(head), len(base)
+    ratios = np.sort(np.exp(_log_ratios(head, base)))
+    allowed = np.flatnonzero(_cumulative_u(n, m) <= error * (1 + _ROUNDING))
+    return float(ratios[n * m - 1 - int(allowed[-1])]) if len(allowed) else None
+
+
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     """The interval of the median of what `values` were drawn from: two order statistics, whatever the distribution.
 
@@ -100,6 +110,21 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     if not taken:
         return Interval(None, None, 0.0)
     return Interval(ordered[taken - 1], ordered[n - taken], reached)
+
+
+def median_at_most(values: Sequence[float], error: float) -> float | None:
+    """The upper bound of the median of what `values` were drawn from: it is above with a probability of `error` at most.
+
+    The j-th smallest value, where at least j of n values are below the median with probability P(Binomial(n, 1/2) >= j).
+    None where the values are too few.
+    """
+    n, above, bound = len(values), 0.0, None
+    for j, value in zip(range(n, 0, -1), sorted(values, reverse=True), strict=True):
+        above += math.comb(n, j) / 2**n
+        if above > error:
+            break
+        bound = value
+    return bound
 
 
 def smallest_p_value(head_runs: int, base_runs: int) -> float:
@@ -184,6 +209,7 @@ def _exact_tail(ranks: tuple[int, ...], chosen: int, rank_sum: int) -> float:
     return min(1.0, float(_rank_sum_tail(ranks, chosen)[rank_sum]))
 
 
+@lru_cache(maxsize=256)
 def _cumulative_u(n: int, m: int) -> Floats:
     """P(U <= u) without ties, for u = 0 .. n * m."""
     if n + m > EXACT_RUNS:

@@ -10,11 +10,13 @@ import typer
 
 from dsv4bench.cli.gate_options import (
     ConfigOption,
+    ExcludedOption,
     ForceCompareOption,
     JunitOption,
     LimitsOption,
     MarkdownOption,
     MetricsOption,
+    ProofOption,
 )
 from dsv4bench.cli.gate_run import calibrate, run
 
@@ -55,6 +57,8 @@ def check(
     ] = None,
     metrics: MetricsOption = None,
     limits: LimitsOption = None,
+    excluded: ExcludedOption = None,
+    proof: ProofOption = False,
     config: ConfigOption = None,
     profile: Annotated[
         str | None, typer.Option("--profile", help="A profile whose table `gate` says what is judged.")
@@ -76,22 +80,19 @@ def check(
 ) -> None:
     """Compare candidate runs with a baseline, metric by metric, and exit by the verdict.
 
-    Exit codes: 0 PASS, 1 FAIL, 3 NO-DATA, 5 NOT-COMPARABLE or UNDECIDED, 2 unusable input.
+    A PASS excludes, at 95 %, a regression of the share that --excluded or --proof says. Exit codes: 0 PASS, 1 FAIL, 3
+    NO-DATA, 5 NOT-COMPARABLE or UNDECIDED, 2 unusable input.
     """
-    import msgspec
-
     from analyzers.gate.check import check_runs
-    from analyzers.gate.policy import load_policy
+    from analyzers.gate.model import Leniency
+    from analyzers.gate.policy import PolicyOptions
     from analyzers.gate.write import Outputs, write_result
+    from dsv4bench.cli.gate_policy import gate_policy
 
-    policy = load_policy(_profile_file(profile), config, metrics or [], limits or [])
-    policy = msgspec.structs.replace(
-        policy,
-        allow_new=policy.allow_new or allow_new,
-        allow_different=force_compare,
-        drop_failed=drop_failed,
-    )
-    result = check_runs(candidates, baseline_, policy)
+    options = PolicyOptions(metrics or [], limits or [], excluded, proof)
+    policy = gate_policy(profile, config, options)
+    leniency = Leniency(allow_new=allow_new, allow_different=force_compare, drop_failed=drop_failed)
+    result = check_runs(candidates, baseline_, policy, leniency)
     rendering = GateFormat.JSON if json else output_format
     write_result(result, Outputs(rendering.value, out, markdown, junit))
     if result.exit_code:
@@ -143,9 +144,3 @@ def show(
     console = Console()
     for table in baseline_tables(samples):
         print_table(table, console)
-
-
-def _profile_file(profile: str | None) -> str | None:
-    from dsv4bench.profile import profile_file
-
-    return None if profile is None else str(profile_file(profile))

@@ -21,6 +21,20 @@ LimitsOption = Annotated[
         "--limit", metavar="NAME=VALUE", help="Absolute bound on the candidate's median, as tpot=60."
     ),
 ]
+ExcludedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--excluded",
+        metavar="SHARE",
+        help="The regression that a PASS must exclude at 95 %, as 0.05 or 5%; 10 % if nothing else is said.",
+    ),
+]
+ProofOption = Annotated[
+    bool,
+    typer.Option(
+        "--proof", help="A PASS must exclude any regression beyond the share that a metric is allowed."
+    ),
+]
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="TOML with a table `gate`; dsv4bench.toml if not given."),

@@ -14,11 +14,13 @@ import typer
 
 from dsv4bench.cli.gate_options import (
     ConfigOption,
+    ExcludedOption,
     ForceCompareOption,
     JunitOption,
     LimitsOption,
     MarkdownOption,
     MetricsOption,
+    ProofOption,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +48,13 @@ def run(
     profile: Profile = "smoke",
     runs: Annotated[
         int | None,
-        typer.Option(min=1, help="Runs a side in each of two stages; stage_runs of the gate table, else 10."),
+        typer.Option(min=1, help="Runs a side in each stage; stage_runs of the gate table, else 10."),
+    ] = None,
+    max_runs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Runs a side at most; max_runs of the gate table, else those of four stages."
+        ),
     ] = None,
     set_: Settings = None,
     base_set: Annotated[
@@ -63,6 +71,8 @@ def run(
     ] = None,
     metrics: MetricsOption = None,
     limits: LimitsOption = None,
+    excluded: ExcludedOption = None,
+    proof: ProofOption = False,
     config: ConfigOption = None,
     out: Out = None,
     timeout: Timeout = 600,
@@ -73,33 +83,39 @@ def run(
 ) -> None:
     """Run base and candidate in turn (ABBA) on this machine, as often as a verdict takes, and exit by it.
 
+    A PASS excludes, at 95 %, a regression of the share that --excluded or --proof says.
+
     Exit codes: 0 PASS, 1 FAIL (also when a run of the candidate failed), 3 NO-DATA (a run of the base failed), 5
     NOT-COMPARABLE or UNDECIDED, 2 bad usage, 130 interrupted.
     """
-    import msgspec
-
-    from analyzers.gate.policy import load_policy
+    from analyzers.gate.model import Leniency
+    from analyzers.gate.policy import PolicyOptions, judged_metrics
     from analyzers.gate.write import Outputs, write_result
+    from dsv4bench.cli.gate_policy import divided, gate_policy
+    from dsv4bench.errors import UsageError
     from dsv4bench.gate.interleave import Interleaved, keys_of, run_gate
     from dsv4bench.gate.sides import open_side
-    from dsv4bench.profile import profile_file
 
-    policy = load_policy(str(profile_file(profile)), config, metrics or [], limits or [])
-    if force_compare:
-        policy = msgspec.structs.replace(policy, allow_different=True)
+    for option, texts in (("--base-set", base_set), ("--head-set", head_set)):
+        if wrong := divided(texts or [])[0]:
+            raise UsageError(f"{option} {wrong[0]}: one policy judges both sides; say it with --set")
+    options = PolicyOptions(metrics or [], limits or [], excluded, proof, runs, max_runs)
+    policy = gate_policy(profile, config, options, set_ or [])
+    names = list(judged_metrics(policy))
+    _, shared = divided(set_ or [])
     declared = keys_of([*(base_set or []), *(head_set or [])])
     root = _directory(out, profile)
     with _terminable(), ExitStack() as stack:
         sides: dict[Name, Side] = {
-            "base": stack.enter_context(open_side("base", base, profile, [*(set_ or []), *(base_set or [])])),
-            "head": stack.enter_context(open_side("head", head, profile, [*(set_ or []), *(head_set or [])])),
+            "base": stack.enter_context(open_side("base", base, profile, [*shared, *(base_set or [])])),
+            "head": stack.enter_context(open_side("head", head, profile, [*shared, *(head_set or [])])),
         }
-        display = _Display(next(iter(policy.metrics)))
+        display = _Display(names[0])
         for side in sides.values():
             display.says(f"{side.name}: {side.description}")
         display.says(f"runs are kept in {root}")
-        gate = Interleaved(sides, root, display, timeout, list(policy.metrics), declared)
-        result = run_gate(gate, policy, policy.stage_runs if runs is None else runs)
+        gate = Interleaved(sides, root, display, timeout, names, declared)
+        result = run_gate(gate, policy, Leniency(allow_different=force_compare))
     write_result(result, Outputs("json" if json else "table", markdown=markdown, junit=junit))
     if result.exit_code:
         raise typer.Exit(result.exit_code)
@@ -131,29 +147,31 @@ def calibrate(
     import msgspec
     from rich.console import Console
 
-    from analyzers.gate.policy import load_policy
+    from analyzers.gate.policy import PolicyOptions, judged_metrics
     from analyzers.text.terminal import print_table
-    from dsv4bench.gate.calibrate import calibrate
-    from dsv4bench.gate.calibration_tables import advice, calibration_tables
+    from dsv4bench.cli.gate_policy import divided, gate_policy
     from dsv4bench.gate.interleave import Interleaved, run_alike
+    from dsv4bench.gate.noise import calibrate_gate
+    from dsv4bench.gate.noise_tables import advice, calibration_tables
     from dsv4bench.gate.sides import open_side, this_side
-    from dsv4bench.profile import profile_file
 
-    policy = load_policy(str(profile_file(profile)), config, metrics or [])
+    policy = gate_policy(profile, config, PolicyOptions(metrics or []), set_ or [])
+    names = list(judged_metrics(policy))
+    _, shared = divided(set_ or [])
     root = _directory(out, profile)
-    display = _Display(next(iter(policy.metrics)))
+    display = _Display(names[0])
     with _terminable(), ExitStack() as stack:
         sides: dict[Name, Side] = {
-            name: this_side(name, profile, set_ or [])
+            name: this_side(name, profile, shared)
             if command is None
-            else stack.enter_context(open_side(name, command, profile, set_ or []))
+            else stack.enter_context(open_side(name, command, profile, shared))
             for name in ("base", "head")
         }
         display.says(f"both sides: {sides['base'].description}")
         display.says(f"runs are kept in {root}")
-        base, head = run_alike(Interleaved(sides, root, display, timeout, list(policy.metrics)), runs)
+        base, head = run_alike(Interleaved(sides, root, display, timeout, names), runs)
     display.says("drawing gates from these runs")
-    found = calibrate(base, head, policy)
+    found = calibrate_gate(base, head, policy)
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return

@@ -1,4 +1,4 @@
-"""Runs of two sides in ABBA order, in one or two stages, and the verdict on them.
+"""Runs of two sides in ABBA order, stage after stage, and the verdict on them.
 
 ABBA (base, head, head, base, ...) puts a steady drift of the machine on both sides alike.
 """
@@ -14,10 +14,20 @@ from typing import Protocol
 import msgspec
 
 from analyzers.gate.comparability import said, short_machine
-from analyzers.gate.machine import busy_before, what_moved
-from analyzers.gate.model import SCHEMA_VERSION, Difference, GatePolicy, GateResult, Samples, Verdict
+from analyzers.gate.machine import busy_before, was_busy, what_moved
+from analyzers.gate.model import (
+    SCHEMA_VERSION,
+    Difference,
+    GatePolicy,
+    GateResult,
+    Leniency,
+    Samples,
+    Verdict,
+)
 from analyzers.gate.samples import join_samples, write_samples
-from analyzers.gate.verdict import judge, wants_second_stage
+from analyzers.gate.stages import Stage, stage_sizes
+from analyzers.gate.verdict import STRICT, decide
+from analyzers.gate.wording import count
 from analyzers.statistics.rank_tests import smallest_p_value
 from dsv4bench.errors import EngineError, RunInterruptedError
 from dsv4bench.gate.execute import Outcome, execute
@@ -104,12 +114,18 @@ class Interleaved:
         runs = self.of(name) or warm_ups
         parts = [outcome.samples for outcome in runs if outcome.samples is not None]
         joined = join_samples(parts) if parts else Samples({})
+        conditions = [outcome.conditions for outcome in runs]
         return msgspec.structs.replace(
             joined,
             config={key: value for key, value in joined.config.items() if key not in self.declared},
-            warnings=[*_shared(runs), *what_moved([outcome.conditions for outcome in runs])],
+            warnings=[*_shared(runs), *what_moved(conditions)],
             source=self.sides[name].description,
+            busy=was_busy(conditions) or self.busy_before() is not None,
         )
+
+    def busy_before(self) -> str | None:
+        """A warning for people where the machine was busy before the first run."""
+        return busy_before(self.warm_ups[0].conditions) if self.warm_ups else None
 
     def declared_differences(self) -> list[Difference]:
         """The configuration keys that were declared to differ, and do."""
@@ -178,32 +194,49 @@ def _shared(outcomes: Sequence[Outcome]) -> list[str]:
     return [f"{text} (in {count} of {len(outcomes)} runs)" for text, count in counts.items()]
 
 
-def run_gate(gate: Interleaved, policy: GatePolicy, runs: int) -> GateResult:
-    """Warm up, make `runs` runs a side, as many again where the first ones ask for it, and judge them.
+def run_gate(gate: Interleaved, policy: GatePolicy, leniency: Leniency = STRICT) -> GateResult:
+    """Warm up, make stage after stage of runs until a verdict holds or the policy allows no more, and judge them.
 
     A failed run decides: NO-DATA where the base failed, FAIL where the head did.
 
     Raises:
         RunInterruptedError: on Ctrl-C; the processes of the run have ended, the runs before it are kept.
     """
-    stages = 0
-    if smallest_p_value(runs, runs) >= policy.fail_p:
-        gate.observer.says(f"{runs} runs a side are too few for any verdict but on failures and limits")
+    sizes = stage_sizes(policy)
+    if smallest_p_value(sum(sizes), sum(sizes)) >= policy.fail_p:
+        gate.observer.says(
+            f"{count(sum(sizes), 'run')} a side are too few for any verdict but on failures and limits"
+        )
+        sizes = sizes[:1]
+    stage, made = Stage(1, len(sizes)), 0
     try:
         gate.warm_up()
-        if _is_worthwhile(gate, policy):
-            stages = 1
-            gate.stage(runs)
-            if not any(gate.failed(name) for name in NAMES) and wants_second_stage(
-                _judged(gate, policy, "stage one"), policy
-            ):
-                gate.observer.says(f"the first {runs} runs a side leave a doubt: {runs} more for certainty")
-                stages = 2
-                gate.stage(runs)
+        if _is_worthwhile(gate, policy, leniency):
+            for number, size in enumerate(sizes, 1):
+                stage, made = Stage(number, len(sizes)), number
+                gate.stage(size)
+                if stage.is_last or any(gate.failed(name) for name in NAMES):
+                    break
+                result = _judged(gate, policy, leniency, "", stage)
+                if result.verdict != "UNDECIDED":
+                    break
+                gate.observer.says(
+                    f"undecided after {count(sum(sizes[:number]), 'run')} a side, {sizes[number]} more follow: "
+                    f"{result.headline}"
+                )
     except KeyboardInterrupt as stop:
         raise RunInterruptedError(gate.interrupted()) from stop
-    return _result(
-        gate, policy, f"interleaved ABBA, {stages} stage{'s' * (stages != 1)} of {runs} runs a side"
+    return _result(gate, policy, leniency, _method(sizes[:made]), stage)
+
+
+def _method(sizes: Sequence[int]) -> str:
+    """How the runs were made, for people; `sizes` are the runs a side of the stages that were made."""
+    if len(set(sizes)) > 1:
+        return f"interleaved ABBA, stages of {', '.join(map(str, sizes))} runs a side"
+    return (
+        f"interleaved ABBA, {count(len(sizes), 'stage')} of {count(sizes[0], 'run')} a side"
+        if sizes
+        else ("interleaved ABBA, no stage")
     )
 
 
@@ -223,26 +256,31 @@ def run_alike(gate: Interleaved, runs: int) -> tuple[Samples, Samples]:
     for name in NAMES:
         if gate.failed(name):
             raise EngineError(_told(gate, name))
-    busy = busy_before(gate.warm_ups[0].conditions)
+    busy = gate.busy_before()
     base, head = gate.samples("base"), gate.samples("head")
     return msgspec.structs.replace(base, warnings=[*([busy] if busy else []), *base.warnings]), head
 
 
-def _is_worthwhile(gate: Interleaved, policy: GatePolicy) -> bool:
+def _is_worthwhile(gate: Interleaved, policy: GatePolicy, leniency: Leniency) -> bool:
     """Whether more runs can lead to a verdict: the warm-ups worked, and are of sides that may be compared."""
     if any(gate.failed(name) for name in NAMES):
         return False
-    return _judged(gate, policy, "warm-up").verdict not in ("NOT-COMPARABLE", "NO-DATA")
+    return _judged(gate, policy, leniency, "", Stage()).verdict not in ("NOT-COMPARABLE", "NO-DATA")
 
 
-def _judged(gate: Interleaved, policy: GatePolicy, method: str) -> GateResult:
-    return judge(gate.samples("base"), gate.samples("head"), policy, method=method, stored=False)
+def _judged(
+    gate: Interleaved, policy: GatePolicy, leniency: Leniency, method: str, stage: Stage
+) -> GateResult:
+    base, head = gate.samples("base"), gate.samples("head")
+    return decide(base, head, policy, leniency, method=method, stored=False, stage=stage)
 
 
-def _result(gate: Interleaved, policy: GatePolicy, method: str) -> GateResult:
+def _result(
+    gate: Interleaved, policy: GatePolicy, leniency: Leniency, method: str, stage: Stage
+) -> GateResult:
     base, head = gate.samples("base"), gate.samples("head")
     if base.metrics and head.metrics:
-        result = _judged(gate, policy, method)
+        result = _judged(gate, policy, leniency, method, stage)
     else:
         result = GateResult(
             SCHEMA_VERSION,
@@ -256,7 +294,7 @@ def _result(gate: Interleaved, policy: GatePolicy, method: str) -> GateResult:
             base_machine=short_machine(base.machine) if base.machine else None,
             head_machine=short_machine(head.machine) if head.machine else None,
         )
-    busy = busy_before(gate.warm_ups[0].conditions)
+    busy = gate.busy_before()
     result = msgspec.structs.replace(
         result,
         differences=[*gate.declared_differences(), *result.differences],
@@ -279,5 +317,5 @@ def _told(gate: Interleaved, name: Name) -> str:
     failed = gate.failed(name)
     first = failed[0]
     runs = len(gate.of(name))
-    count = f"{len(failed)} of {runs} {name} runs failed" if runs else f"{name} does not run"
-    return f"{count}: {first.label}: {first.failure} (see {first.directory})"
+    what = f"{len(failed)} of {runs} {name} runs failed" if runs else f"{name} does not run"
+    return f"{what}: {first.label}: {first.failure} (see {first.directory})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analyzers.gate.model import GateResult
+from analyzers.gate.model import GateResult, Verdict
 from analyzers.gate.wording import label
 from analyzers.text.escapes import printable
 
@@ -10,21 +10,23 @@ _SUITE = "dsv4bench gate"
 
 
 def github_annotations(result: GateResult) -> str:
-    """One line a finding: an error for a verdict that is not PASS, and one for every metric that fails.
+    """One line for the verdict, and one for every judged metric that it does not speak of.
 
-    A PASS is a notice; warnings are warnings. Each line ends in a newline.
+    What is not PASS is an error; a PASS is a notice, and says what it excludes. Warnings are warnings. Each line ends in
+    a newline.
     """
-    if result.verdict == "PASS":
-        lines = [_command("notice", f"{_SUITE}: PASS", result.headline)]
-    else:
-        lines = [_command("error", f"{_SUITE}: {result.verdict}", result.headline)]
+    lines = [_command(_kind(result.verdict), f"{_SUITE}: {result.verdict}", result.headline)]
     lines += [
-        _command("error", f"{_SUITE}: {metric.verdict}: {label(metric)}", metric.reason)
+        _command(_kind(metric.verdict), f"{_SUITE}: {metric.verdict}: {label(metric)}", metric.reason)
         for metric in result.metrics
-        if metric.judged and metric.verdict != "PASS" and metric.reason not in result.headline
+        if metric.judged and metric.reason not in result.headline
     ]
     lines += [_command("warning", _SUITE, warning) for warning in result.warnings]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _kind(verdict: Verdict) -> str:
+    return "notice" if verdict == "PASS" else "error"
 
 
 def _command(kind: str, title: str, message: str) -> str:

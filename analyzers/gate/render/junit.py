@@ -1,9 +1,9 @@
-"""The verdict as JUnit XML: one test case a judged metric; only a PASS passes."""
+"""The verdict as JUnit XML: one test case a judged metric; only a PASS passes, and its output says what it excludes."""
 
 from __future__ import annotations
 
 import re
-from xml.sax.saxutils import quoteattr
+from xml.sax.saxutils import escape, quoteattr
 
 from analyzers.gate.model import GateResult, Verdict
 from analyzers.gate.wording import label
@@ -32,7 +32,7 @@ def render_junit(result: GateResult) -> str:
 def _case(name: str, verdict: Verdict, reason: str) -> str:
     opening = f'<testcase classname="{_SUITE}" name={_attribute(name)}'
     if verdict == "PASS":
-        return f"{opening}/>\n"
+        return f"{opening}><system-out>{_text(f'PASS: {reason}')}</system-out></testcase>\n"
     element = "failure" if verdict == "FAIL" else "error"
     return f"{opening}><{element} type={_attribute(verdict)} message={_attribute(f'{verdict}: {reason}')}/></testcase>\n"
 
@@ -40,3 +40,8 @@ def _case(name: str, verdict: Verdict, reason: str) -> str:
 def _attribute(text: str) -> str:
     """Names come from foreign files: what XML 1.0 cannot hold is replaced, the rest quoted."""
     return quoteattr(_NO_XML.sub("\ufffd", text))
+
+
+def _text(text: str) -> str:
+    """The same between two tags."""
+    return escape(_NO_XML.sub("\ufffd", text))

@@ -9,7 +9,7 @@ import pytest
 
 from analyzers.gate.model import GatePolicy, MetricPolicy, Samples
 from analyzers.gate.power import minimum_detectable, more_runs, noise_of, runs_needed
-from analyzers.gate.verdict import judge
+from analyzers.gate.verdict import decide
 from analyzers.statistics.rank_tests import mann_whitney
 
 
@@ -29,7 +29,7 @@ def test_a_regression_of_that_size_is_caught_nine_times_of_ten(runs: int, noise:
     for _ in range(trials):
         base = np.exp(noise * drawn.standard_normal(runs)) * 50
         head = np.exp(noise * drawn.standard_normal(runs)) * 50 * (1 + stated)
-        result = judge(
+        result = decide(
             Samples({"tpot": base.tolist()}), Samples({"tpot": head.tolist()}), policy, method="", stored=True
         )
         caught += result.verdict == "FAIL"

@@ -22,7 +22,7 @@ from analyzers.gate.render import (
     render_markdown,
     render_terminal,
 )
-from analyzers.gate.verdict import judge
+from analyzers.gate.verdict import decide
 from analyzers.gate.wording import amount, p_text, percent
 from dsv4bench.cli import app
 
@@ -33,7 +33,7 @@ HOSTILE = "evil\n::error title=x::y\r%0A | <script>*_`]]>&\"' \x1b[31m\x00[bold]
 def slower(factor: float, name: str = "tpot_ms") -> GateResult:
     base = Samples({name: [*BASE]}, source="base.json")
     head = Samples({name: [value * factor for value in BASE]}, source="head.json")
-    return judge(base, head, GatePolicy({name: MetricPolicy()}), method="stored runs", stored=True)
+    return decide(base, head, GatePolicy({name: MetricPolicy()}), method="stored runs", stored=True)
 
 
 def terminal(result: GateResult, width: int = 80) -> str:
@@ -80,7 +80,7 @@ def test_junit_has_a_case_for_the_whole_and_for_every_judged_metric() -> None:
         assert [case.get("name") for case in cases] == ["verdict", "time per output token (tpot_ms)"]
         assert len(suites.findall("testsuite/testcase/failure")) == failures
         assert (suites.get("failures"), suites.get("errors")) == (str(failures), "0")
-    undecided = judge(
+    undecided = decide(
         Samples({"tpot": [1.0]}),
         Samples({"tpot": [1.0]}),
         GatePolicy({"tpot": MetricPolicy()}),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from analyzers.gate.metrics import REGISTRY, canonical, split_tag
 from analyzers.gate.model import GatePolicy, MetricPolicy, Samples
+from analyzers.gate.policy import judged_metrics, judges_others
 
 BESIDE_TPOT = ("step_time", "acceptance_length", "tokens_per_step")
 """Always shown beside tpot: it is about step time / tokens per step."""
@@ -41,7 +42,7 @@ def pair_metrics(base: Samples | None, head: Samples, policy: GatePolicy) -> lis
     bases, heads = (_by_key(side, ambiguous) for side in sides)
     keys = list(dict.fromkeys([*bases, *heads]))
     judged = _judged(keys, policy, [name for side in (bases, heads) for name, _ in side.values()])
-    if policy.judge_others and not any(key in bases or key in heads for key in judged):
+    if judges_others(policy) and not any(key in bases or key in heads for key in judged):
         # Nobody chose a metric, and the one judged by default is on neither side: judge what is there.
         judged = {key: MetricPolicy() for key in keys}
     shown = [key for key in _shown(judged) if key in bases and key in heads and key not in judged]
@@ -71,7 +72,7 @@ def _by_key(metrics: dict[str, Values], ambiguous: set[str]) -> dict[str, tuple[
 
 def _judged(keys: list[str], policy: GatePolicy, names: list[str]) -> dict[str, MetricPolicy]:
     """Key -> what is asked of it; a metric of the policy that no side has keeps its own name."""
-    exact = {canonical(name): asked for name, asked in policy.metrics.items()}
+    exact = {canonical(name): asked for name, asked in judged_metrics(policy).items()}
     judged: dict[str, MetricPolicy] = {}
     for name, asked in exact.items():
         covered = [
@@ -80,7 +81,7 @@ def _judged(keys: list[str], policy: GatePolicy, names: list[str]) -> dict[str, 
             if (meant := canonical(key)) == name or (meant not in exact and split_tag(meant)[0] == name)
         ]
         judged |= dict.fromkeys(covered or [name], asked)
-    if policy.judge_others:
+    if judges_others(policy):
         # A run's samples name the whole registry; any other spelling was written to be judged.
         written = {canonical(name) for name in names if name not in REGISTRY}
         judged |= {key: MetricPolicy() for key in keys if canonical(key) in written and key not in judged}

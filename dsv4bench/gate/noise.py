@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzers.gate.metrics import metric
-from analyzers.gate.model import GatePolicy, MetricPolicy, Samples
+from analyzers.gate.model import GatePolicy, MetricPolicy, Samples, Verdict
+from analyzers.gate.policy import judged_metrics
 from analyzers.gate.power import POWER
-from analyzers.gate.verdict import judge, wants_second_stage
+from analyzers.gate.stages import Stage, stage_sizes
+from analyzers.gate.verdict import decide
 from analyzers.statistics.rank_tests import hodges_lehmann_ratio, two_sided_p
 from analyzers.statistics.robust import scaled_mad
 
@@ -58,11 +60,13 @@ class Plan(msgspec.Struct, frozen=True):
     """Share of gates of alike sides that fail."""
     false_alarms_at_most: float
     """Upper end of its 95 % interval, as far as the trials go."""
+    undecided: float
+    """Share of gates of alike sides that come to no verdict within the runs that they may make."""
     detectable: dict[str, float | None]
     """Smallest regression of each metric that fails with 90 % probability; None for none up to 100 %."""
 
 
-class Calibration(msgspec.Struct, frozen=True):
+class GateCalibration(msgspec.Struct, frozen=True):
     """Everything that is known, and what is not."""
 
     schema_version: int
@@ -81,20 +85,21 @@ class Calibration(msgspec.Struct, frozen=True):
     warnings: list[str]
 
 
-def calibrate(base: Samples, head: Samples, policy: GatePolicy, *, trials: int = 400) -> Calibration:
+def calibrate_gate(base: Samples, head: Samples, policy: GatePolicy, *, trials: int = 400) -> GateCalibration:
     """Judge the noise in runs of one thing, made as two interleaved sides, and try gates on them.
 
     `trials` is the number of gates that are drawn for each figure; the draws are the same ones every time.
     """
-    names = [name for name in policy.metrics if policy.metrics[name].max_regression is not None]
+    judged = judged_metrics(policy)
+    names = [name for name in judged if judged[name].max_regression is not None]
     values = {name: series for name in names if (series := _series(base, head, name)) is not None}
     noise = [_noise(name, series) for name, series in values.items()]
     plans = []
     if values and all(len(series) >= 2 for series in values.values()):
-        asked = msgspec.structs.replace(policy, metrics={name: policy.metrics[name] for name in values})
+        asked = msgspec.structs.replace(policy, metrics={name: judged[name] for name in values})
         plans = [_plan(values, asked, runs, trials) for runs in STAGE_RUNS]
     runs, threshold = _recommendation(plans)
-    return Calibration(
+    return GateCalibration(
         SCHEMA_VERSION,
         base.source,
         base.machine,
@@ -139,27 +144,29 @@ def _noise(name: str, series: Floats) -> Noise:
 
 
 def _plan(values: Mapping[str, Floats], policy: GatePolicy, runs: int, trials: int) -> Plan:
-    failed = sum(_fails(_draw(values, 2 * runs, trial), {}, policy, runs) for trial in range(trials))
+    planned = msgspec.structs.replace(policy, stage_runs=runs, max_runs=None)
+    most = sum(stage_sizes(planned))
+    verdicts = [_verdict(_draw(values, most, trial), {}, planned) for trial in range(trials)]
+    failed = verdicts.count("FAIL")
     return Plan(
         runs,
-        max(_threshold(policy.metrics[name]) for name in values),
+        max(_threshold(asked) for asked in judged_metrics(planned).values()),
         failed / trials,
         _upper_bound(failed, trials),
-        {name: _detectable(values, name, policy, runs, min(trials, _POWER_TRIALS)) for name in values},
+        verdicts.count("UNDECIDED") / trials,
+        {name: _detectable(values, name, planned, min(trials, _POWER_TRIALS)) for name in values},
     )
 
 
-def _detectable(
-    values: Mapping[str, Floats], name: str, policy: GatePolicy, runs: int, trials: int
-) -> float | None:
+def _detectable(values: Mapping[str, Floats], name: str, policy: GatePolicy, trials: int) -> float | None:
     """The smallest regression of one metric that is caught in POWER of the trials, by bisection."""
-    draws = [_draw(values, 2 * runs, trial) for trial in range(trials)]
+    draws = [_draw(values, sum(stage_sizes(policy)), trial) for trial in range(trials)]
 
     def is_caught(change: float) -> bool:
         worse = 1 / (1 + change) if metric(name).higher_is_better else 1 + change
-        return sum(_fails(draw, {name: worse}, policy, runs) for draw in draws) >= POWER * trials
+        return sum(_verdict(draw, {name: worse}, policy) == "FAIL" for draw in draws) >= POWER * trials
 
-    low, high = 0.0, _threshold(policy.metrics[name]) + 0.01
+    low, high = 0.0, _threshold(judged_metrics(policy)[name]) + 0.01
     while not is_caught(high):
         low, high = high, 2 * high
         if high > _LARGEST_CHANGE:
@@ -184,19 +191,23 @@ def _draw(values: Mapping[str, Floats], runs: int, trial: int) -> dict[str, tupl
     return drawn
 
 
-def _fails(
-    draw: Mapping[str, tuple[Floats, Floats]], worse: Mapping[str, float], policy: GatePolicy, runs: int
-) -> bool:
-    """Whether a gate of these runs fails: one stage, and the second where the first asks for it."""
-    for count in (runs, 2 * runs):
+def _verdict(
+    draw: Mapping[str, tuple[Floats, Floats]], worse: Mapping[str, float], policy: GatePolicy
+) -> Verdict:
+    """What a gate of these runs says, whose head is worse by these factors: stage after stage, as `gate run` does."""
+    verdict: Verdict = "UNDECIDED"
+    sizes = stage_sizes(policy)
+    for number in range(1, len(sizes) + 1):
+        count = sum(sizes[:number])
         base = Samples({name: sides[0][:count].tolist() for name, sides in draw.items()})
         head = Samples(
             {name: (sides[1][:count] * worse.get(name, 1.0)).tolist() for name, sides in draw.items()}
         )
-        result = judge(base, head, policy, method="", stored=False)
-        if count == runs and not wants_second_stage(result, policy):
+        stage = Stage(number, len(sizes))
+        verdict = decide(base, head, policy, method="", stored=False, stage=stage).verdict
+        if verdict != "UNDECIDED":
             break
-    return result.verdict == "FAIL"
+    return verdict
 
 
 def _recommendation(plans: Sequence[Plan]) -> tuple[int | None, float | None]:

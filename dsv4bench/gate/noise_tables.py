@@ -6,10 +6,10 @@ from functools import partial
 
 from analyzers.gate.wording import amount, p_text, percent
 from analyzers.text.tables import CellKind, Column, Table
-from dsv4bench.gate.calibrate import Calibration
+from dsv4bench.gate.noise import GateCalibration
 
 
-def calibration_tables(found: Calibration) -> list[Table]:
+def calibration_tables(found: GateCalibration) -> list[Table]:
     """The noise of each metric, and what gates of so many runs see; what these runs cannot tell stands below."""
     noise = Table(
         f"Noise of {found.runs} alike runs",
@@ -43,6 +43,7 @@ def calibration_tables(found: Calibration) -> list[Table]:
             Column("runs a side and stage", CellKind.COUNT),
             Column("allowed", CellKind.SHARE, percent),
             Column("false alarms", CellKind.FIGURES),
+            Column("undecided", CellKind.SHARE, percent),
             *(
                 Column(f"{name}, caught", CellKind.SHARE, percent, absent=f"more than {percent(1.0)}")
                 for name in names
@@ -53,11 +54,13 @@ def calibration_tables(found: Calibration) -> list[Table]:
                 plan.runs,
                 plan.max_regression,
                 f"{percent(plan.false_alarms)} (at most {percent(plan.false_alarms_at_most)})",
+                plan.undecided,
                 *(plan.detectable.get(name) for name in names),
             ]
             for plan in found.plans
         ],
         [
+            "false alarms, undecided: shares of gates of alike sides, with all the stages that a gate may make",
             f"caught: the smallest regression that fails with 90 % probability; each figure from gates that were drawn "
             f"from these runs (seed {found.seed})",
             *found.caveats,
@@ -66,7 +69,7 @@ def calibration_tables(found: Calibration) -> list[Table]:
     return [noise, plans]
 
 
-def advice(found: Calibration) -> str:
+def advice(found: GateCalibration) -> str:
     """One sentence: which gate this machine allows."""
     if found.recommended_runs is None or found.recommended_max_regression is None:
         return "no advice: these runs are too few, or too noisy for any gate"

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from analyzers.gate.model import GatePolicy, MetricPolicy, Samples
 from dsv4bench.cli import app
-from dsv4bench.gate.calibrate import Calibration, calibrate
-from dsv4bench.gate.calibration_tables import advice, calibration_tables
+from dsv4bench.gate.noise import GateCalibration, calibrate_gate
+from dsv4bench.gate.noise_tables import advice, calibration_tables
 from tests.builders.places import BUILDERS
 
 POLICY = GatePolicy(metrics={"tpot": MetricPolicy()})
@@ -30,14 +30,14 @@ def normal(deviation: float, runs: int = 20) -> tuple[Samples, Samples]:
 
 def test_noise_is_measured_over_both_sides() -> None:
     # Median 10; distances from it 0 0 1 1 2 2 -> 1.
-    (noise,) = calibrate(*sides(10, 10, 9, 11, 8, 12), POLICY, trials=5).noise
+    (noise,) = calibrate_gate(*sides(10, 10, 9, 11, 8, 12), POLICY, trials=5).noise
     assert (noise.runs, noise.median) == (6, 10)
     assert noise.spread == pytest.approx(0.14826)
     assert noise.range == pytest.approx(0.4)
 
 
 def test_a_drift_is_the_second_half_against_the_first() -> None:
-    found = calibrate(
+    found = calibrate_gate(
         *sides(10, 10.01, 10.02, 10.03, 10.04, 11, 11.01, 11.02, 11.03, 11.04), POLICY, trials=5
     )
     assert found.noise[0].drift == pytest.approx(0.1, abs=0.002)
@@ -47,7 +47,7 @@ def test_a_drift_is_the_second_half_against_the_first() -> None:
 
 
 def test_noise_decides_how_small_a_change_is_caught_and_which_gate_is_advised() -> None:
-    quiet, loud = (calibrate(*normal(deviation), POLICY, trials=40) for deviation in (0.003, 0.06))
+    quiet, loud = (calibrate_gate(*normal(deviation), POLICY, trials=40) for deviation in (0.003, 0.12))
     for found in (quiet, loud):
         caught = [plan.detectable["tpot"] or 9 for plan in found.plans]
         # More runs catch smaller changes, within what forty trials resolve.
@@ -65,21 +65,23 @@ def test_noise_decides_how_small_a_change_is_caught_and_which_gate_is_advised() 
 
 
 def test_the_same_runs_give_the_same_figures() -> None:
-    assert calibrate(*normal(0.02), POLICY, trials=20) == calibrate(*normal(0.02), POLICY, trials=20)
+    assert calibrate_gate(*normal(0.02), POLICY, trials=20) == calibrate_gate(
+        *normal(0.02), POLICY, trials=20
+    )
 
 
 def test_few_runs_are_said_to_tell_little() -> None:
-    found = calibrate(*sides(10, 11), POLICY, trials=5)
+    found = calibrate_gate(*sides(10, 11), POLICY, trials=5)
     assert (
         "a spread from 2 runs may be off by any factor either way (95 %), and with it all that follows from it"
         in (found.caveats)
     )
-    assert "by a factor of 1.7 either way" in calibrate(*normal(0.02), POLICY, trials=5).caveats[0]
+    assert "by a factor of 1.7 either way" in calibrate_gate(*normal(0.02), POLICY, trials=5).caveats[0]
 
 
 def test_without_usable_values_there_is_no_advice() -> None:
     none = Samples({"tpot": [None, None]}), Samples({"tpot": [None, 0.0]})
-    found = calibrate(*none, POLICY, trials=5)
+    found = calibrate_gate(*none, POLICY, trials=5)
     assert (found.noise, found.plans, found.recommended_runs) == ([], [], None)
     assert found.caveats == ["no usable values of tpot: nothing is said of it"]
     assert advice(found).startswith("no advice")
@@ -89,11 +91,11 @@ def test_without_usable_values_there_is_no_advice() -> None:
 def test_the_command_runs_both_sides_in_turn_and_prints_a_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsv4bench.gate.calibrate.STAGE_RUNS", (5,))
+    monkeypatch.setattr("dsv4bench.gate.noise.STAGE_RUNS", (5,))
     options = ["--command", FAKE, "--runs", "2", "--out", str(tmp_path / "gate"), "--json"]
     done = CliRunner().invoke(app, ["gate", "calibrate", *options])
     assert done.exit_code == 0, done.exception
-    found = msgspec.json.decode(done.stdout, type=Calibration)
+    found = msgspec.json.decode(done.stdout, type=GateCalibration)
     assert found.runs == 4
     assert "2/4 head run 1: tpot 10.01 ms" in done.stderr
     # Runs 1 and 2 of each side: 10.01 and 9.99.
