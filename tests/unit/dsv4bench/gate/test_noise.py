@@ -64,7 +64,9 @@ def test_noise_decides_how_small_a_change_is_caught_and_which_gate_is_advised() 
 
 
 def test_the_same_runs_give_the_same_figures() -> None:
-    assert calibrate_gate(*normal(0.02), POLICY, trials=20) == calibrate_gate(*normal(0.02), POLICY, trials=20)
+    assert calibrate_gate(*normal(0.02), POLICY, trials=20) == calibrate_gate(
+        *normal(0.02), POLICY, trials=20
+    )
 
 
 def test_few_runs_are_said_to_tell_little() -> None:
