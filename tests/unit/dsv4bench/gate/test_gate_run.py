@@ -197,10 +197,11 @@ def test_a_pass_says_what_it_excludes_and_proof_asks_for_more(gate: Gate, tmp_pa
 
 
 def test_an_override_of_the_gate_is_the_gates_and_not_that_of_its_runs(gate: Gate) -> None:
-    result = gate("", "--set", "gate.max_runs=5", "--set", "gate.excluded=0.0001", runs=5)
+    table = "gate.metrics={tpot={max_regression=0.001, excluded=0.0001}}"
+    result = gate("", "--set", "gate.max_runs=5", "--set", table, runs=5)
     # The fake run fails on a key of a section that it does not know.
     assert result.verdict == "UNDECIDED"
-    assert result.metrics[0].excluded == 0.02
+    assert result.metrics[0].excluded == 0.001
     assert result.method == "interleaved ABBA, 1 stage of 5 runs a side"
 
 
