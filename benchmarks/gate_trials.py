@@ -9,7 +9,8 @@ A group of twenty gates of alike sides, small enough for an hour or two on two q
 
 Expected: sides that are alike never FAIL; slow ranks always do, with the cause `step time` alone; worse drafts
 always do, with the cause `acceptance length` alone. UNDECIDED is no mistake of alike sides: the table counts it. A gate
-makes 2 + 2 x runs runs, and 2 x runs more for every further stage. The machine should do nothing else meanwhile. Exit code 1 where anything was not as expected.
+makes 2 + 2 x runs runs, and 2 x runs more for every further stage. The machine should do nothing else meanwhile. Exit
+code 1 where anything was not as expected.
 """
 
 from __future__ import annotations
