@@ -1,10 +1,16 @@
-"""Does the gate keep its word? Gates of a profile against itself, against slower ranks, and against worse drafts.
+r"""Does the gate keep its word? Gates of a profile against itself, against slower ranks, and against worse drafts.
 
-    python benchmarks/gate_trials.py [--trials 20] [--runs 10] [--profile smoke] [--keep DIR]
+    python benchmarks/gate_trials.py [--trials 20] [--runs 10] [--max-runs 40] [--profile smoke] [--keep DIR]
+
+A group of twenty gates of alike sides, small enough for an hour or two on two quiet cores:
+
+    python benchmarks/gate_trials.py --only alike --runs 5 --max-runs 20 \
+        --set engine.ranks=2 --set load.requests=2 --set load.output_tokens=24
 
 Expected: sides that are alike never FAIL; slow ranks always do, with the cause `step time` alone; worse drafts
-always do, with the cause `acceptance length` alone. A gate makes 2 + 2 x runs runs, and 2 x runs more where the first
-ones ask for it. The machine should do nothing else meanwhile. Exit code 1 where anything was not as expected.
+always do, with the cause `acceptance length` alone. UNDECIDED is no mistake of alike sides: the table counts it. A gate
+makes 2 + 2 x runs runs, and 2 x runs more for every further stage. The machine should do nothing else meanwhile. Exit
+code 1 where anything was not as expected.
 """
 
 from __future__ import annotations
@@ -59,6 +65,7 @@ def gate(kind: Kind, directory: Path, arguments: argparse.Namespace) -> GateResu
                 head,
             ),
             *("--runs", str(arguments.runs), "--json", "--out", str(directory)),
+            *(("--max-runs", str(arguments.max_runs)) if arguments.max_runs else ()),
             *(word for setting in arguments.set for word in ("--set", setting)),
         ],
         stdout=subprocess.PIPE,
@@ -77,6 +84,7 @@ def main() -> None:
     )
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--runs", type=int, default=10, help="runs a side and stage")
+    parser.add_argument("--max-runs", type=int, help="runs a side at most; four stages if not given")
     parser.add_argument("--profile", default="smoke")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument(
@@ -112,7 +120,8 @@ def main() -> None:
                 mark = "" if kind.is_as_expected(result) else "  <- not as expected"
                 print(f"{kind.name} {trial + 1}/{arguments.trials}: {said}{mark}", flush=True)
     wrong = 0
-    print(f"\n{'head':<8} {'gates':>5} {'as expected':>11}  verdicts and causes")
+    verdicts = ("PASS", "FAIL", "UNDECIDED")
+    print(f"\n{'head':<8} {'gates':>5} {'as expected':>11} {' '.join(verdicts)}  verdicts and causes")
     for kind in kinds:
         found = results[kind.name]
         expected = sum(map(kind.is_as_expected, found))
@@ -122,7 +131,11 @@ def main() -> None:
             for it in found
         )
         text = ", ".join(f"{count} x {what}" for what, count in counts.most_common())
-        print(f"{kind.name:<8} {len(found):>5} {expected:>11}  {text}")
+        numbers = " ".join(
+            f"{sum(it is not None and it.verdict == verdict for it in found):>{len(verdict)}}"
+            for verdict in verdicts
+        )
+        print(f"{kind.name:<8} {len(found):>5} {expected:>11} {numbers}  {text}")
     sys.exit(1 if wrong else 0)
 
 

@@ -74,7 +74,7 @@ def load_policy(
         policy = msgspec.structs.replace(policy, **_values(gate_table(file), str(file)))
     if options is not None:
         policy = _with_options(policy, options)
-    _check_together(policy, "the gate")
+    _check_together(policy)
     return policy
 
 
@@ -84,9 +84,7 @@ def policy_of_table(table: Any, source: str) -> GatePolicy:
     Raises:
         UnusableInputError: a key or value is not allowed; says which are.
     """
-    policy = GatePolicy(**_values(table, source))
-    _check_together(policy, source)
-    return policy
+    return GatePolicy(**_values(table, source))
 
 
 def gate_table(file: Path) -> dict[str, Any]:
@@ -157,16 +155,16 @@ def _allowed(hint: Any) -> str:
     return "true or false"
 
 
-def _check_together(policy: GatePolicy, source: str) -> None:
-    """Check what no key can say alone."""
+def _check_together(policy: GatePolicy) -> None:
+    """Check what no key can say alone, nor one of the sources that it may come from."""
     if policy.fail_p > policy.stage_one_p:
         raise UnusableInputError(
-            f"{source}: gate.fail_p = {policy.fail_p:g} is above gate.stage_one_p = {policy.stage_one_p:g}: no stage two "
+            f"gate.fail_p = {policy.fail_p:g} is above gate.stage_one_p = {policy.stage_one_p:g}: no stage two "
             "would follow where a regression can be told"
         )
     if policy.max_runs is not None and policy.max_runs < policy.stage_runs:
         raise UnusableInputError(
-            f"{source}: gate.max_runs = {policy.max_runs} is less than one stage, gate.stage_runs = {policy.stage_runs}"
+            f"gate.max_runs = {policy.max_runs} is less than one stage, gate.stage_runs = {policy.stage_runs}"
         )
 
 

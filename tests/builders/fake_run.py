@@ -16,6 +16,7 @@ from typing import Any
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", type=Path, required=True)
 parser.add_argument("--tpot", type=float, default=10.0)
+parser.add_argument("--noise", type=float, default=1.0, help="what the noise is multiplied by")
 parser.add_argument("--per-step", type=int, default=1, help="tokens of a step")
 parser.add_argument("--set", action="append", default=[])
 parser.add_argument("--fail-in", default="", help="names of the runs that exit with code 1")
@@ -44,7 +45,9 @@ if arguments.empty:
 
 number = int(re.sub(r"\D", "", place) or 0)
 # Five values in turn, one per mille apart: noise without chance.
-step_ns = round(arguments.tpot * arguments.per_step * (1 + (number * 3 % 5 - 2) / 1000) * 1e6)
+step_ns = round(
+    arguments.tpot * arguments.per_step * (1 + arguments.noise * (number * 3 % 5 - 2) / 1000) * 1e6
+)
 arguments.out.mkdir()
 profile: dict[str, Any] = {
     "name": "fake",

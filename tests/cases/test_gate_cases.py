@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from statistics import mean
 
 import pytest
 from typer.testing import CliRunner
 
+from analyzers.gate.model import GatePolicy, MetricPolicy, Samples
+from analyzers.gate.stages import Stage
+from analyzers.gate.verdict import decide
 from dsv4bench.cli import app
 from tests.builders.places import CASES
 
@@ -106,3 +110,53 @@ def test_82_equal_samples_pass_without_outliers() -> None:
     assert (found["ratio"], found["p_value"]) == (1.0, 1.0)
     assert (found["base_outliers"], found["head_outliers"]) == (0, 0)
     assert "a zero MAD disables the outlier rule" in check("82-gate-all-equal-samples")[1]
+
+
+def test_119_what_excludes_nothing_does_not_pass() -> None:
+    case = "119-pass-that-excludes-nothing"
+    document = verdict(case)
+    found = metric(document)
+    assert (document["verdict"], document["exit_code"]) == ("UNDECIDED", 5)
+    assert found["ratio"] == pytest.approx(1.174, abs=0.0005)
+    assert found["p_value"] == pytest.approx(0.15, abs=0.005)
+    # Of 36 pairs, P(U <= 7) is 0.047 and P(U <= 8) 0.066: the 8th largest ratio is the bound.
+    values = [json.loads((CASES / case / f"{name}.json").read_text()) for name in ("baseline", "candidate")]
+    base, head = (document["metrics"]["tpot"] for document in values)
+    ratios = sorted(mine / other for mine in head for other in base)
+    assert found["excludes"] == pytest.approx(ratios[-8] - 1)
+    assert found["excludes"] > 0.4  # type: ignore[operator]
+    _, output = check(case)
+    assert output.startswith("UNDECIDED: tpot is 17.4 % worse")
+    assert f"about {found['runs_needed']} runs a side would do" in output
+    assert found["runs_needed"] > 50  # type: ignore[operator]
+    assert "busy" not in output, "the files say nothing of the machine"
+    # The same figures as the last stage of interleaved runs, on a machine that others used.
+    before, after = (Samples({"tpot": [*side]}, busy=True) for side in (base, head))
+    policy = GatePolicy({"tpot": MetricPolicy()})
+    live = decide(before, after, policy, method="", stored=False, stage=Stage(2, 2))
+    assert live.verdict == "UNDECIDED"
+    assert "the machine was busy" in live.headline
+
+
+@pytest.mark.parametrize("case", ["79-gate-same-code", "82-gate-all-equal-samples"])
+def test_every_pass_says_which_regression_it_excludes(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = verdict(case)
+    excludes = metric(document)["excludes"]
+    assert isinstance(excludes, float)
+    assert 0 <= excludes < 0.1
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    said = re.compile(r"at most \+?([\d.]+) % slower")
+    code, output = check(case, "--markdown", "gate.md", "--junit", "gate.xml")
+    assert code == 0
+    verdict_line = output.splitlines()[0]
+    annotation = next(line for line in output.splitlines() if line.startswith("::notice")).replace("%25", "%")
+    texts = [
+        verdict_line,
+        annotation,
+        Path("gate.md").read_text().replace("\\", ""),
+        Path("gate.xml").read_text(),
+    ]
+    for text in texts:
+        found = said.search(text)
+        assert found is not None, text
+        assert float(found[1]) == pytest.approx(100 * excludes, abs=0.005)

@@ -13,13 +13,13 @@ import typer
 from typer.core import TyperGroup
 
 from analyzers import errors as analyzer_errors
+from analyzers.gate.model import GatePolicy
 from analyzers.rundir import RunDirectory
 from dsv4bench import errors
 from dsv4bench.cli import app
 from dsv4bench.engine.settings import EngineSettings
 from dsv4bench.profile import (
     CheckSection,
-    GateSection,
     LoadSection,
     ModelSection,
     TraceSection,
@@ -147,7 +147,7 @@ def test_the_table_of_profile_keys_has_every_key_with_its_default() -> None:
         "load": LoadSection,
         "trace": TraceSection,
         "check": CheckSection,
-        "gate": GateSection,
+        "gate": GatePolicy,
     }
     for section, record in sections.items():
         for field in msgspec.structs.fields(record):

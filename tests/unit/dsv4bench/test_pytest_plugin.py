@@ -57,6 +57,17 @@ def test_the_same_speed_passes_and_says_so(sample: Callable[..., pytest.RunResul
     again = sample(MARKED, STEADY[::-1], "--dsv4-baseline", "base")
     again.assert_outcomes(passed=1)
     assert "PASS" in summary(again)
+    # The largest ratio but four of 25, of which 10.1 / 9.9 is one: P(U <= 4) is 12 of 252.
+    assert "at most +2.02 % slower (95 %)" in summary(again)
+
+
+def test_runs_that_exclude_too_little_do_not_pass(sample: Callable[..., pytest.RunResult]) -> None:
+    sample(MARKED, STEADY, "--dsv4-save", "base").assert_outcomes(passed=1)
+    strict = MARKED.replace("0.02", "0.01, excluded=0.01")
+    undecided = sample(strict, STEADY, "--dsv4-baseline", "base")
+    undecided.assert_outcomes(failed=1)
+    assert "UNDECIDED" in summary(undecided)
+    assert "a PASS must exclude 1 %" in summary(undecided)
 
 
 def test_a_slower_head_fails_with_its_percentage(sample: Callable[..., pytest.RunResult]) -> None:
@@ -137,7 +148,7 @@ def test_a_marker_with_a_misspelt_argument_is_refused(sample: Callable[..., pyte
     result = sample(MARKED.replace("max_regression", "max_regresion"), STEADY, "--dsv4-save", "base")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*the marker tpot takes max_regression, limit, runs by name; got max_regresion*"]
+        ["*the marker tpot takes max_regression, limit, excluded, runs by name; got max_regresion*"]
     )
 
 

@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 
 from analyzers.gate.model import GatePolicy, MetricPolicy, Samples
-from analyzers.gate.power import minimum_detectable, more_runs, noise_of, runs_needed
+from analyzers.gate.power import (
+    minimum_detectable,
+    more_runs,
+    noise_of,
+    runs_needed,
+    runs_to_exclude,
+    runs_to_keep,
+)
 from analyzers.gate.verdict import decide
-from analyzers.statistics.rank_tests import mann_whitney
+from analyzers.statistics.rank_tests import mann_whitney, median_at_most, ratio_at_most
 
 
 @pytest.mark.parametrize(("runs", "noise"), [(6, 0.01), (10, 0.015), (20, 0.03)])
@@ -74,6 +81,30 @@ def test_more_runs_see_more_and_one_outlier_changes_little() -> None:
 )
 def test_runs_needed(tests: int, base: int | None, expected: int) -> None:
     assert runs_needed(tests, 0.01, base) == expected
+
+
+@pytest.mark.parametrize(("noise", "excluded"), [(0.1, 0.1), (0.02, 0.02)])
+def test_so_many_runs_exclude_a_regression_nine_times_of_ten(noise: float, excluded: float) -> None:
+    runs = runs_to_exclude(noise, excluded, 0.05)
+    assert runs is not None
+    drawn = np.random.default_rng(4)
+    trials = 400
+    sides = np.exp(noise * drawn.standard_normal((trials, 2, runs)))
+    bounds = [ratio_at_most(head.tolist(), base.tolist(), 0.05) for head, base in sides]
+    done = sum(bound is not None and bound <= 1 + excluded for bound in bounds)
+    assert done / trials == pytest.approx(0.9, abs=0.02 + 4 * math.sqrt(0.09 / trials))
+    assert runs_to_exclude(noise, 0.0, 0.05) is None, "no number of runs shows that nothing has changed"
+
+
+def test_so_many_runs_keep_a_limit_nine_times_of_ten() -> None:
+    runs = runs_to_keep(0.1, 0.05, 0.05)
+    assert runs is not None
+    drawn = np.random.default_rng(4)
+    trials = 400
+    bounds = [median_at_most(values.tolist(), 0.05) for values in 0.1 * drawn.standard_normal((trials, runs))]
+    done = sum(bound is not None and bound <= 0.05 for bound in bounds)
+    assert done / trials == pytest.approx(0.9, abs=0.05 + 4 * math.sqrt(0.09 / trials))
+    assert runs_to_keep(0.1, 0.0, 0.05) is None
 
 
 def test_more_runs_decide_if_the_difference_stays() -> None:

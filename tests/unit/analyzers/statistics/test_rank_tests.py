@@ -20,7 +20,9 @@ from analyzers.statistics.rank_tests import (
     holm,
     least_significant_u,
     mann_whitney,
+    median_at_most,
     median_interval,
+    ratio_at_most,
     ratio_interval,
     smallest_p_value,
 )
@@ -104,6 +106,54 @@ def test_the_ratio_interval_covers_as_often_as_it_says() -> None:
         confidence = interval.confidence
     assert confidence >= 0.95
     assert covered / trials == pytest.approx(confidence, abs=4 * math.sqrt(0.05 * 0.95 / trials))
+
+
+@pytest.mark.parametrize(("runs", "error"), [(5, 0.05), (10, 0.0125)])
+def test_the_bound_of_the_ratio_is_wrong_as_seldom_as_it_says(runs: int, error: float) -> None:
+    drawn = np.random.default_rng(8)
+    trials, truth = 2000, 1.1
+    sides = np.exp(drawn.standard_normal((trials, 2, runs)))
+    bounds = [ratio_at_most((head * truth).tolist(), base.tolist(), error) for head, base in sides]
+    wrong = sum(bound is not None and bound < truth for bound in bounds) / trials
+    assert wrong <= error + 4 * math.sqrt(error * (1 - error) / trials)
+    # The next order statistic would be wrong too often: the steps of U are no larger than these.
+    assert wrong >= error / 2 - 4 * math.sqrt(error * (1 - error) / trials)
+
+
+@given(sample, sample, st.sampled_from([0.05, 0.0125]))
+@settings(max_examples=60, deadline=None)
+def test_the_bound_is_the_largest_ratio_that_the_test_does_not_reject(
+    head: list[float], base: list[float], error: float
+) -> None:
+    if len(set(head + base)) < len(head + base):
+        return
+    bound = ratio_at_most(head, base, error)
+    if bound is None:
+        assert smallest_p_value(len(head), len(base)) > error
+        return
+
+    def rejected(ratio: float) -> bool:
+        return mann_whitney([value * ratio for value in base], head).p_value <= error
+
+    assert rejected(bound * 1.0001) or bound == 0
+    assert not rejected(bound * 0.9999)
+
+
+@pytest.mark.parametrize(("n", "error"), [(5, 0.05), (8, 0.05), (8, 0.0125), (25, 0.05)])
+def test_the_bound_of_the_median_is_the_least_value_that_does(n: int, error: float) -> None:
+    bound = median_at_most([float(value) for value in range(n, 0, -1)], error)
+    assert bound is not None
+    # The j-th smallest is below the median where at least j of n are: P(X >= j) = sf(j - 1).
+    assert stats.binom.sf(bound - 1, n, 0.5) <= error
+    assert stats.binom.sf(bound - 2, n, 0.5) > error
+
+
+def test_too_few_runs_have_no_bound() -> None:
+    # 1 of C(4, 2) = 6 arrangements, 1 of C(6, 3) = 20; four values are below their median in 1 of 16 samples.
+    assert ratio_at_most([1.0, 2.0], [1.0, 2.0], 0.05) is None
+    assert ratio_at_most([1.0, 2.0, 3.0], [1.0, 2.0, 4.0], 0.05) == pytest.approx(3)
+    assert median_at_most([1.0] * 4, 0.05) is None
+    assert median_at_most([1.0] * 5, 0.05) == 1.0
 
 
 def test_too_few_runs_bound_nothing() -> None:

@@ -82,7 +82,8 @@ def test_a_slower_head_fails_after_a_second_stage_and_what_is_left_can_be_judged
     assert len(gate.order) == 2 + 16
     assert result.causes == ["step time"]
     assert result.headline.startswith("tpot is 10 % worse (")
-    assert "2 % allowed; p < 0.0001" in result.headline
+    # All of eight above all of eight, 1 of C(16, 8) = 12,870, times the three looks at which it may be said.
+    assert "2 % allowed; p = 0.00023" in result.headline
     done = invoke("check", gate.out / "head.json", "--baseline", gate.out / "base.json", "--json")
     assert msgspec.json.decode(done.stdout, type=GateResult).verdict == "FAIL"
     samples = msgspec.json.decode((gate.out / "head.json").read_bytes(), type=Samples)
@@ -171,6 +172,58 @@ def test_runs_that_are_too_few_to_decide_are_said_to_be_before_they_are_made(gat
     assert result.verdict == "UNDECIDED"
     assert "4 runs a side are too few for any verdict but on failures and limits" in gate.stderr
     assert len(gate.order) == 2 + 2
+
+
+def test_noisy_sides_get_further_stages_up_to_the_limit_and_are_undecided_then(gate: Gate) -> None:
+    result = gate("--noise 150", "--max-runs", "14", base="--noise 150")
+    assert (result.verdict, result.exit_code) == ("UNDECIDED", 5)
+    assert result.method == "interleaved ABBA, stages of 5, 5, 4 runs a side"
+    assert len(gate.order) == 2 + 28
+    assert "undecided after 10 runs a side, 4 more follow: tpot is unchanged" in gate.stderr
+    (tpot,) = (metric for metric in result.metrics if metric.name == "tpot")
+    assert tpot.runs_needed is not None
+    assert tpot.runs_needed > 14
+    assert f"about {tpot.runs_needed} runs a side would do" in result.headline
+
+
+def test_a_pass_says_what_it_excludes_and_proof_asks_for_more(gate: Gate, tmp_path: Path) -> None:
+    # Noise of -2 to 2 per mille.
+    assert "at most +0.3 % slower (95 %)" in gate().headline
+    gate.out = tmp_path / "proof"
+    assert gate("", "--proof").metrics[0].excluded == 0.02
+    gate.out = tmp_path / "excluded"
+    result = gate("", "--excluded", "0.1%", "--metric", "tpot=0", "--max-runs", "5")
+    assert result.verdict == "UNDECIDED"
+    assert "a PASS must exclude 0.1 %" in result.headline
+
+
+def test_an_override_of_the_gate_is_the_gates_and_not_that_of_its_runs(gate: Gate) -> None:
+    table = "gate.metrics={tpot={max_regression=0.001, excluded=0.0001}}"
+    result = gate("", "--set", "gate.max_runs=5", "--set", table, runs=5)
+    # The fake run fails on a key of a section that it does not know.
+    assert result.verdict == "UNDECIDED"
+    assert result.metrics[0].excluded == 0.001
+    assert result.method == "interleaved ABBA, 1 stage of 5 runs a side"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--set", "gate.fail_p=2"],
+            "--set gate.fail_p=2: gate.fail_p = 2: expected a probability between 0 and 1",
+        ),
+        (["--head-set", "gate.fail_p=0.1"], "--head-set gate.fail_p=0.1: one policy judges both sides"),
+        (["--runs", "6", "--max-runs", "5"], "gate.max_runs = 5 is less than one stage, gate.stage_runs = 6"),
+        (["--excluded", "much"], "--excluded 'much': 'much' is no number"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused_before_any_run(
+    gate: Gate, arguments: list[str], message: str
+) -> None:
+    done = invoke("run", "--base", FAKE, "--head", FAKE, "--out", gate.out, *arguments)
+    assert message.replace("--set gate.fail_p=2: ", "") in str(done.exception)
+    assert not gate.out.exists()
 
 
 def test_a_run_that_takes_too_long_is_ended_with_its_children(gate: Gate) -> None:
