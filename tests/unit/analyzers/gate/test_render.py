@@ -94,6 +94,23 @@ def test_junit_has_a_case_for_the_whole_and_for_every_judged_metric() -> None:
     assert (error.get("type"), (error.get("message") or "")[:9]) == ("UNDECIDED", "UNDECIDED")
 
 
+def test_every_metric_that_passes_says_everywhere_what_it_excludes() -> None:
+    side = Samples({"tpot": [*BASE], "throughput": [*BASE]})
+    policy = GatePolicy({"tpot": MetricPolicy(), "throughput": MetricPolicy()})
+    result = decide(side, Samples(side.metrics), policy, method="", stored=False)
+    assert result.verdict == "PASS"
+    # Equal sides: the 28th largest of a hundred ratios, as in test_verdict.
+    slower, worse = "at most +0.5 % slower (95 %)", "at most +0.5 % worse (95 %)"
+    assert max(a / b for a in BASE for b in BASE) > 1.005
+    markdown = render_markdown(result).replace("\\", "")
+    for text in (
+        terminal(result, 200), markdown, render_junit(result), github_annotations(result).replace("%25", "%"),
+    ):  # fmt: skip
+        assert slower in text
+        assert worse in text
+    assert [metric.excludes for metric in result.metrics] == [pytest.approx(0.005, abs=0.0001)] * 2
+
+
 def test_json_holds_the_whole_result_and_its_exit_code() -> None:
     result = slower(1.06)
     document = json.loads(render_json(result))
