@@ -1,6 +1,8 @@
 """A command that leaves a small run directory at once: `fake_run.py --tpot 10 --out DIR`. Standard library only.
 
-Its runs are named by the directory: `.../run-03` is the third one, and a little noise follows from the number.
+Its runs are named by the directory: `.../run-03` is the third one, and a little noise follows from the number. With
+`--counter FILE`, which counts the runs, the n-th run takes exactly the n-th of `--tpot 10,10.1,fail`; `fail` fails.
+It stands in for dsv4bench itself too: the words of `run PROFILE` in front are taken and ignored.
 """
 
 import argparse
@@ -15,7 +17,10 @@ from typing import Any
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", type=Path, required=True)
-parser.add_argument("--tpot", type=float, default=10.0)
+parser.add_argument("words", nargs="*")
+parser.add_argument("--tpot", default="10", help="ms; with --counter one for each run in turn")
+parser.add_argument("--counter", type=Path)
+parser.add_argument("--events", type=Path, help="append a line when a run begins and when it ends")
 parser.add_argument("--noise", type=float, default=1.0, help="what the noise is multiplied by")
 parser.add_argument("--per-step", type=int, default=1, help="tokens of a step")
 parser.add_argument("--set", action="append", default=[])
@@ -43,12 +48,25 @@ if place in arguments.hang_in.split(","):
 if arguments.empty:
     sys.exit(0)
 
+times_of_runs, turn = arguments.tpot.split(","), 0
+if arguments.counter:
+    turn = arguments.counter.stat().st_size if arguments.counter.exists() else 0
+    with arguments.counter.open("a") as counter:
+        counter.write(".")
+if arguments.events:
+    for event in ("begin", "end"):
+        with arguments.events.open("a") as events:
+            events.write(f"{event} {os.getpid()}\n")
+        time.sleep(0.05)
+tpot = times_of_runs[turn % len(times_of_runs)]
+if tpot == "fail":
+    sys.exit("the fake device is on fire")
+
 number = int(re.sub(r"\D", "", place) or 0)
 # Five values in turn, one per mille apart: noise without chance.
-step_ns = round(
-    arguments.tpot * arguments.per_step * (1 + arguments.noise * (number * 3 % 5 - 2) / 1000) * 1e6
-)
-arguments.out.mkdir()
+noise = 0 if arguments.counter else arguments.noise * (number * 3 % 5 - 2) / 1000
+step_ns = round(float(tpot) * arguments.per_step * (1 + noise) * 1e6)
+arguments.out.mkdir(parents=True)
 profile: dict[str, Any] = {
     "name": "fake",
     "engine": {"depth": 2},

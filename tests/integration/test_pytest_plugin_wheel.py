@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.places import REPOSITORY
+from tests.builders.places import BUILDERS, REPOSITORY
 
-STAND_IN = REPOSITORY / "tests" / "builders" / "stand_in_run.py"
+FAKE = f"{sys.executable} {BUILDERS / 'fake_run.py'}"
 
 PROJECT = '''
 """Two tests that gate and one that reads a report."""
@@ -74,10 +74,8 @@ def test_the_wheel_brings_the_options_and_the_marker(project: Callable[..., str]
 def test_it_passes_and_fails_as_it_should_on_two_workers(project: Callable[..., str], tmp_path: Path) -> None:
     def measured(tpot_ms: str, *arguments: object) -> str:
         (tmp_path / "counter").unlink(missing_ok=True)
-        fake = ["--dsv4-command", f"{sys.executable} {STAND_IN}", "--dsv4-runs", "5", "-n", "2"]
-        return project(
-            *fake, *arguments, STAND_IN_COUNTER=str(tmp_path / "counter"), STAND_IN_TPOT_MS=tpot_ms
-        )
+        command = f"{FAKE} --counter {tmp_path / 'counter'} --tpot {tpot_ms}"
+        return project("--dsv4-command", command, "--dsv4-runs", "5", "-n", "2", *arguments)
 
     base = measured("10", "--dsv4-save", "base")
     assert base.startswith("exit code 0"), base

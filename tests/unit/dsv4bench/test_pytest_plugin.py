@@ -9,7 +9,7 @@ from tests.builders.places import BUILDERS, REPOSITORY
 
 pytest_plugins = ["pytester"]
 
-STAND_IN = BUILDERS / "stand_in_run.py"
+FAKE = f"{sys.executable} {BUILDERS / 'fake_run.py'}"
 STEADY = [10.0, 10.1, 9.9, 10.2, 9.8]
 
 MARKED = """
@@ -29,12 +29,12 @@ def sample(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callab
     def run(tests: str, times: list[float | str], *arguments: str) -> pytest.RunResult:
         counter = pytester.path / "counter"
         counter.unlink(missing_ok=True)
-        monkeypatch.setenv("STAND_IN_COUNTER", str(counter))
-        monkeypatch.setenv("STAND_IN_TPOT_MS", ",".join(map(str, times)))
+        events = pytester.path / "events"
+        words = f"--counter {counter} --events {events} --tpot {','.join(map(str, times))}"
         pytester.makepyfile(tests)
         return pytester.runpytest_subprocess(
             "--dsv4-command",
-            f"{sys.executable} {STAND_IN}",
+            f"{FAKE} {words}",
             "--dsv4-runs",
             "5",
             *arguments,
@@ -107,7 +107,7 @@ def test_a_marked_test_that_measures_nothing_fails(sample: Callable[..., pytest.
 def test_a_run_that_fails_fails_the_test_and_shows_why(sample: Callable[..., pytest.RunResult]) -> None:
     result = sample(MARKED, [10.0, "fail"], "--dsv4-save", "base")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*ended with exit code 1:*", "*rank 3 was killed by SIGKILL*"])
+    result.stdout.fnmatch_lines(["*ended with exit code 1:*", "*the fake device is on fire*"])
 
 
 def test_another_configuration_is_not_compared(sample: Callable[..., pytest.RunResult]) -> None:
@@ -153,18 +153,15 @@ def test_a_marker_with_a_misspelt_argument_is_refused(sample: Callable[..., pyte
 
 
 def test_under_xdist_no_two_runs_overlap_and_the_summary_is_whole(
-    sample: Callable[..., pytest.RunResult], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    sample: Callable[..., pytest.RunResult], pytester: pytest.Pytester
 ) -> None:
-    log = pytester.path / "log"
-    monkeypatch.setenv("STAND_IN_LOG", str(log))
-    monkeypatch.setenv("STAND_IN_SLEEP_S", "0.05")
     four = "import pytest\n" + "".join(
         f"@pytest.mark.tpot(runs=2)\ndef test_{name}(dsv4_run):\n    dsv4_run()\n" for name in "abcd"
     )
     result = sample(four, [10.0], "--dsv4-save", "base", "-n", "2")
     result.assert_outcomes(passed=4)
     assert summary(result).count("saved ") == 4
-    events = [line.split() for line in log.read_text().splitlines()]
+    events = [line.split() for line in (pytester.path / "events").read_text().splitlines()]
     assert len(events) == 4 * 5 * 2
     for (begin, first), (end, second) in zip(events[::2], events[1::2], strict=True):
         assert (begin, end) == ("begin", "end")
