@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.medium
 
 STAND_IN = Path(__file__).parents[2] / "builders" / "stand_in_run.py"
 STEADY = [10.0, 10.1, 9.9, 10.2, 9.8]

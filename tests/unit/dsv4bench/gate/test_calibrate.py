@@ -14,6 +14,8 @@ from dsv4bench.cli import app
 from dsv4bench.gate.calibrate import Calibration, calibrate
 from dsv4bench.gate.calibration_tables import advice, calibration_tables
 
+pytestmark = pytest.mark.medium
+
 POLICY = GatePolicy(metrics={"tpot": MetricPolicy()})
 FAKE = f"cmd:{sys.executable} -I -S {Path(__file__).parents[3] / 'builders' / 'fake_run.py'}"
 

@@ -15,6 +15,8 @@ from analyzers.gate.model import GateResult, Samples
 from dsv4bench.cli import app
 from dsv4bench.gate.interleave import abba, keys_of
 
+pytestmark = pytest.mark.medium
+
 FAKE = f"cmd:{sys.executable} -I -S {Path(__file__).parents[3] / 'builders' / 'fake_run.py'}"
 
 
