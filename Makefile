@@ -22,7 +22,7 @@ lint: $(VENV)/.installed
 types: $(VENV)/.installed
 	$(BIN)/mypy
 
-# What needs neither a rank process nor seconds.
+# What needs neither an engine of ranks nor seconds for a file of tests; about two minutes of processor time.
 fast: $(VENV)/.installed
 	$(PYTEST) -q -n auto -m "not medium and not slow" tests/repository tests/unit tests/cases
 

@@ -8,6 +8,7 @@ import pytest
 from tests.builders.places import BUILDERS, REPOSITORY
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.medium
 
 FAKE = f"{sys.executable} {BUILDERS / 'fake_run.py'}"
 STEADY = [10.0, 10.1, 9.9, 10.2, 9.8]

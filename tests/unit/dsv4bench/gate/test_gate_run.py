@@ -16,6 +16,8 @@ from dsv4bench.cli import app
 from dsv4bench.gate.interleave import abba, keys_of
 from tests.builders.places import BUILDERS
 
+pytestmark = pytest.mark.medium
+
 FAKE = f"cmd:{sys.executable} -I -S {BUILDERS / 'fake_run.py'}"
 
 

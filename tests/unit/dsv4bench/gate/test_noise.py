@@ -15,6 +15,8 @@ from dsv4bench.gate.noise import GateCalibration, calibrate_gate
 from dsv4bench.gate.noise_tables import advice, calibration_tables
 from tests.builders.places import BUILDERS
 
+pytestmark = pytest.mark.medium
+
 POLICY = GatePolicy(metrics={"tpot": MetricPolicy()})
 FAKE = f"cmd:{sys.executable} -I -S {BUILDERS / 'fake_run.py'}"
 

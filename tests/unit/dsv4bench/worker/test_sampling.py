@@ -13,6 +13,8 @@ from dsv4bench.engine.sampling import check_sampling
 from dsv4bench.errors import UsageError
 from dsv4bench.worker.sampling import choose, uniform
 
+pytestmark = pytest.mark.medium
+
 DRAWS = 4000
 
 
