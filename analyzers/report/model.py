@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -26,6 +26,9 @@ from analyzers.steps.faults import Fault
 from analyzers.steps.lifecycle import CrossProcessPair, Edge
 from analyzers.steps.pipeline import Pipeline
 from analyzers.steps.thread_load import LaneFigures
+
+if TYPE_CHECKING:
+    from analyzers.text.tables import Table
 
 SCHEMA_VERSION = 1
 
@@ -155,6 +158,15 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     def parts(self) -> list[Report]:
         """The report of every run: this one, where there is one run."""
         return [run.report for run in self.runs] or [self]
+
+    def tables(self, *, full: bool = True) -> list[Table]:
+        """The figures as tables, which every rendering draws; `full=False` leaves out what repeats or completes others.
+
+        Of several runs, those of each, under its name.
+        """
+        from analyzers.report.tables import report_tables
+
+        return report_tables(self, full=full)
 
     @property
     def has_data(self) -> bool:

@@ -1,4 +1,4 @@
-"""The span table as an Arrow table, and Arrow tables as pandas data frames. Needs the extra that each error names.
+"""The span table as an Arrow table. Needs the extra `parquet`.
 
 One row a span (docs/python.md, Columns of the span table). Times are int64 ns of the row's clock; an id that a span does
 not carry is null. `pid` is different for different processes; `orig_pid` is what the file has, which ranks in containers
@@ -20,7 +20,6 @@ from analyzers.table.processes import merged_pids
 from analyzers.table.spans import ABSENT, ID_COLUMNS, Clock, Codes, Kind, Source, SpanTable
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
 Bytes = npt.NDArray[np.int8]
@@ -38,7 +37,7 @@ def span_arrow(spans: SpanTable) -> pa.Table:
     Raises:
         MissingExtraError: pyarrow is not installed.
     """
-    arrow = library("pyarrow", "parquet", "span_arrow")
+    arrow = library("pyarrow", "parquet", "an Arrow table")
 
     def labels(codes: Codes | Bytes, texts: Sequence[str]) -> pa.DictionaryArray:
         distinct = list(dict.fromkeys(texts))
@@ -85,34 +84,6 @@ def span_arrow(spans: SpanTable) -> pa.Table:
         ]
     )
     return arrow.table(list(columns.values()), schema=schema)
-
-
-def span_frame(spans: SpanTable) -> pd.DataFrame:
-    """The spans as a data frame, one row each: the columns of `span_arrow`, in the types of `data_frame`.
-
-    Raises:
-        MissingExtraError: pandas or pyarrow is not installed.
-    """
-    library("pandas", "pandas", "span_frame")
-    library("pyarrow", "pandas", "span_frame")
-    return data_frame(span_arrow(spans))
-
-
-def data_frame(table: pa.Table) -> pd.DataFrame:
-    """An Arrow table as a data frame in which every integer stays one.
-
-    Integers are int64 where the table's schema admits no null, else pandas' nullable Int64, so that an id that is not
-    there is `<NA>` and the others are no floats. Dictionaries are categories.
-
-    Raises:
-        MissingExtraError: pandas is not installed.
-    """
-    pandas = library("pandas", "pandas", "data_frame")
-    arrow = library("pyarrow", "pandas", "data_frame")
-    nullable = {arrow.int64(): pandas.Int64Dtype(), arrow.int32(): pandas.Int32Dtype()}
-    frame: pd.DataFrame = table.to_pandas(types_mapper=nullable.get)
-    complete = [field for field in table.schema if field.type in nullable and not field.nullable]
-    return frame.astype({field.name: field.type.to_pandas_dtype() for field in complete})
 
 
 def _arguments(spans: SpanTable) -> list[str | None]:

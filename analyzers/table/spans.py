@@ -11,17 +11,22 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
+from analyzers.frames import data_frame
 from analyzers.table.arguments import ArgumentList, ArgumentSource
 from analyzers.table.columns import GrowingColumn, constant, join, merge_labels
 from analyzers.table.identity import DeviceIds as DeviceIds
 from analyzers.table.identity import Lane as Lane
 from analyzers.table.identity import Process as Process
 from analyzers.table.identity import process_label as process_label
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 ABSENT = -1
 
@@ -154,6 +159,24 @@ class SpanTable:
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+    def to_arrow(self) -> pa.Table:
+        """The spans as an Arrow table, one row each (docs/python.md, Columns of the span table).
+
+        Raises:
+            MissingExtraError: pyarrow is not installed.
+        """
+        from analyzers.table.arrow import span_arrow
+
+        return span_arrow(self)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The spans as a data frame: the columns of `to_arrow`; ids stay integers, `<NA>` where a span has none.
+
+        Raises:
+            MissingExtraError: pandas or pyarrow is not installed.
+        """
+        return data_frame(self.to_arrow)
 
     @functools.cached_property
     def end_ns(self) -> Int64s:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from analyzers.extras import library
 from analyzers.text.tables import CellKind, Column, Table
 
 if TYPE_CHECKING:
@@ -22,9 +23,9 @@ def arrow_table(table: Table) -> pyarrow.Table:
     later ones get a number.
 
     Raises:
-        ModuleNotFoundError: pyarrow is not installed.
+        MissingExtraError: pyarrow is not installed.
     """
-    import pyarrow as arrow
+    arrow = library("pyarrow", "parquet", "an Arrow table")
 
     types = {
         CellKind.TEXT: arrow.utf8(),

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from analyzers.frames import data_frame
 from analyzers.text.figures import UNAVAILABLE, number, percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 Cell = str | int | float | None
 """A value of the kind that its column says; None where it is unavailable."""
@@ -78,6 +83,24 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Row]
     notes: list[str] = field(default_factory=list)
+
+    def to_arrow(self) -> pa.Table:
+        """The table as an Arrow table: typed columns, times in ns, null for what is unavailable (docs/python.md).
+
+        Raises:
+            MissingExtraError: pyarrow is not installed.
+        """
+        from analyzers.text.arrow import arrow_table
+
+        return arrow_table(self)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The table as a data frame: the columns of `to_arrow`.
+
+        Raises:
+            MissingExtraError: pandas or pyarrow is not installed.
+        """
+        return data_frame(self.to_arrow)
 
     def written(self) -> list[list[str]]:
         """The rows as text, each as long as the columns."""

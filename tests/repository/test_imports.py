@@ -30,7 +30,7 @@ MAY_USE_ANALYZERS = (0, LAUNCH)
 
 # The rooms of the analyzers, outermost first; a room knows the lower ones, and none beside it.
 ROOMS = (
-    ("compare", "history"),
+    ("api", "compare", "history"),
     ("gate",),
     ("analysis", "export"),
     ("findings", "serve"),
@@ -42,8 +42,9 @@ ROOMS = (
     ("recording",),
     ("readers",),
     ("table", "text", "statistics"),
-    ("rundir", "extras"),
-    ("errors", "machine"),
+    ("rundir", "frames"),
+    ("extras", "machine"),
+    ("errors",),
 )
 LEVEL_OF_ROOM = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 

@@ -15,7 +15,7 @@ def test_the_example_runs_from_top_to_bottom(tmp_path: Path) -> None:
     blocks = re.findall(
         r"^```python\n(.*?)^```", (REPOSITORY / "docs" / "python.md").read_text(), re.M | re.S
     )
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     shutil.copytree(RUN, tmp_path / "runs" / "smoke")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
@@ -25,8 +25,10 @@ def test_the_example_runs_from_top_to_bottom(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    head, _, *ranks = done.stdout.splitlines()
+    head, _, *lines = done.stdout.splitlines()
+    ranks, rest = lines[:2], lines[2:]
     assert head.split() == ["count", "50%", "99%", "max"]
     # The engine of that run had two ranks, and its logs hold 14 runs of each, all of the measured window.
     assert [line.split()[:2] for line in ranks] == [["0", "14.0"], ["1", "14.0"]]
+    assert any(line.startswith("runner-start skew") for line in rest)
     assert (tmp_path / "runner-by-rank.png").read_bytes().startswith(b"\x89PNG")

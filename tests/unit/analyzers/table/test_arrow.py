@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.extras import MissingExtraError
-from analyzers.table.arrow import ALWAYS_KNOWN, data_frame, span_arrow, span_frame
+from analyzers.frames import data_frame
+from analyzers.table.arrow import ALWAYS_KNOWN, span_arrow
 from analyzers.table.spans import Clock, Lane, Source, SpanTable, SpanTableBuilder, concatenate, empty_table
 
 PYTHON_MD = Path(__file__).parents[4] / "docs" / "python.md"
@@ -54,7 +55,7 @@ def test_texts_are_dictionaries_without_repeats() -> None:
 
 
 def test_integers_stay_integers_in_a_data_frame() -> None:
-    frame = span_frame(table())
+    frame = table().to_pandas()
     assert {str(frame[name].dtype) for name in ("start_ns", "duration_ns", "end_ns")} == {"int64"}
     assert {str(frame[name].dtype) for name in ("rank", "step_id", "pid", "depth")} == {"Int64"}
     assert {str(frame[name].dtype) for name in ("logical_device", "physical_device")} == {"Int32"}
@@ -63,7 +64,7 @@ def test_integers_stay_integers_in_a_data_frame() -> None:
 
 
 def test_a_phase_is_grouped_by_rank() -> None:
-    frame = span_frame(table())
+    frame = table().to_pandas()
     runs = frame[frame["name"] == "chip.run"].groupby("rank")["duration_ns"]
     # Rank 0 takes 30 ns in each of three runs; rank 1 takes 31, 32 and 33.
     assert runs.sum().to_dict() == {0: 90, 1: 96}
@@ -71,7 +72,7 @@ def test_a_phase_is_grouped_by_rank() -> None:
 
 
 def test_no_spans_are_a_data_frame_of_the_same_types() -> None:
-    some, none = span_frame(table()), span_frame(empty_table())
+    some, none = table().to_pandas(), empty_table().to_pandas()
     assert len(none) == 0
     # The type of a category holds its texts, of which an empty table has none.
     numbers = [str(name) for name, kind in some.dtypes.items() if not isinstance(kind, pd.CategoricalDtype)]
@@ -86,7 +87,7 @@ integers = st.integers(-(2**63), 2**63 - 1)
 def test_no_integer_changes_between_arrow_and_pandas(rows: list[tuple[int, int | None]]) -> None:
     schema = pa.schema([pa.field("known", pa.int64(), nullable=False), pa.field("maybe", pa.int64())])
     columns = [pa.array([row[index] for row in rows], pa.int64()) for index in (0, 1)]
-    frame = data_frame(pa.table(columns, schema=schema))
+    frame = data_frame(lambda: pa.table(columns, schema=schema))
     assert frame["known"].dtype == np.int64
     assert [None if value is pd.NA else value for value in frame["maybe"]] == [maybe for _, maybe in rows]
     assert frame["known"].tolist() == [known for known, _ in rows]
@@ -95,14 +96,9 @@ def test_no_integer_changes_between_arrow_and_pandas(rows: list[tuple[int, int |
 @pytest.mark.parametrize(
     ("library", "call", "message"),
     [
-        ("pyarrow", span_arrow, r"span_arrow needs pyarrow: .*dsv4bench\[parquet\]"),
-        ("pyarrow", span_frame, r"span_frame needs pyarrow: .*dsv4bench\[pandas\]"),
-        ("pandas", span_frame, r"span_frame needs pandas: .*dsv4bench\[pandas\]"),
-        (
-            "pandas",
-            lambda spans: data_frame(span_arrow(spans)),
-            r"data_frame needs pandas: .*dsv4bench\[pandas\]",
-        ),
+        ("pyarrow", SpanTable.to_arrow, r"an Arrow table needs pyarrow: .*dsv4bench\[parquet\]"),
+        ("pyarrow", SpanTable.to_pandas, r"a data frame needs pyarrow: .*dsv4bench\[pandas\]"),
+        ("pandas", SpanTable.to_pandas, r"a data frame needs pandas: .*dsv4bench\[pandas\]"),
     ],
 )
 def test_a_missing_library_names_its_extra(
