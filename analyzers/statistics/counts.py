@@ -65,9 +65,9 @@ def chi_square_survival(statistic: float, degrees: int) -> float:
     Q(1/2, x) = erfc(sqrt(x)) or Q(0, x) = 0 up by Q(a + 1, x) = Q(a, x) + x^a e^-x / Gamma(a + 1) (Abramowitz and
     Stegun, 6.5.21). All terms are positive, so that nothing cancels.
     """
-    if statistic <= 0:
-        return 1.0
     x, odd = statistic / 2, degrees % 2
+    if x <= 0:
+        return 1.0
     orders = (step + odd / 2 for step in range(degrees // 2))
     tail = sum(math.exp(a * math.log(x) - x - math.lgamma(a + 1)) for a in orders)
     return min(1.0, tail + (math.erfc(math.sqrt(x)) if odd else 0.0))
