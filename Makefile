@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+# Tests that start no ranks: as many at once as there are cores. The others take the cores for themselves.
+IN_PROCESS := tests/repository tests/unit tests/cases tests/golden tests/properties
 
 .PHONY: bench check test lint types fast format clean
 
@@ -13,7 +15,8 @@ check: $(VENV)/.installed
 	$(MAKE) --jobs --output-sync --no-print-directory lint types fast
 
 test: $(VENV)/.installed lint types
-	$(PYTEST) -m "not slow" --cov --cov-report=
+	$(PYTEST) -q -n auto -m "not slow" --cov --cov-report= --cov-fail-under=0 $(IN_PROCESS)
+	$(PYTEST) -m "not slow" --cov --cov-append --cov-report= tests/oracle tests/integration
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
