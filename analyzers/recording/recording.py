@@ -123,7 +123,12 @@ def load_runs(paths: Iterable[str | Path], options: LoadOptions | None = None) -
     homes = [home_of(path) for path in given]
     split = Split([[0]], "")
     if len(given) > 1:
-        claims = [_claims(part, home, options) for part, home in zip(contents, homes, strict=True)]
+        # The steps of the only trace are nobody else's: they need not be looked at one by one.
+        several_traces = sum(bool(part.traces) for part in contents) > 1
+        claims = [
+            _claims(part, home, options, several_traces=several_traces)
+            for part, home in zip(contents, homes, strict=True)
+        ]
         split = split_into_runs([home.resolve() for home in homes], claims)
     recordings = []
     for indices in split.runs:
@@ -150,12 +155,12 @@ def _check_given_ranks(contents: Sequence[Contents], ranks: Mapping[str, int]) -
         raise UnusableInputError(f"--rank {unknown[0]}: no such trace was given")
 
 
-def _claims(contents: Contents, home: Path, options: LoadOptions) -> Claims:
+def _claims(contents: Contents, home: Path, options: LoadOptions, *, several_traces: bool) -> Claims:
     """What of a run the contents of one path have."""
     claims = dict(run_claim(home))
     for log in contents.logs:
         claims.update(log_claims(log, contents.log_ranks.get(log.report.path)))
-    for trace in contents.traces:
+    for trace in contents.traces if several_traces else ():
         rank = options.ranks.get(trace.report.path, trace.rank)
         for key, records in trace_claims(trace.spans, rank).items():
             claims[key] = claims.get(key, frozenset()) | records
