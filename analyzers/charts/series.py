@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from analyzers.charts.step_windows import Timeline, draw_timelines
+from analyzers.charts.step_windows import StepWindow, draw_step_windows
 from analyzers.clients.requests import step_gaps, tpot_parts
 from analyzers.measurement import Measured
 from analyzers.ranks.rounds import RankRun
@@ -89,17 +89,17 @@ class RequestColumns(msgspec.Struct, frozen=True):
     error: list[str | None]
 
 
-class Series(msgspec.Struct, frozen=True):
+class ChartSeries(msgspec.Struct, frozen=True):
     """Everything that charts draw."""
 
     step_latency: list[StepLatency]
     lateness: list[LatenessGrid]
-    timelines: list[Timeline]
+    timelines: list[StepWindow]
     distributions: list[Distribution]
     requests: RequestColumns | None
 
 
-def measure_series(measured: Measured) -> Series:
+def measure_series(measured: Measured) -> ChartSeries:
     """The series of a recording."""
     requests = [timing for timing in measured.recording.requests if timing.phase == "measured"]
     chosen = measured.pipelines[:MAX_CALLABLES]
@@ -111,14 +111,14 @@ def measure_series(measured: Measured) -> Series:
         for edge in EDGES
         if (grid := _lateness(result.figures.callable, rounds[result.figures.callable], edge, late_ns))
     ]
-    return Series(
+    return ChartSeries(
         step_latency=[
             series
             for result in chosen
             if (series := _step_latency(result, lifecycle, rounds[result.figures.callable])) is not None
         ],
         lateness=_without_withheld(grids, measured.skew),
-        timelines=draw_timelines(measured),
+        timelines=draw_step_windows(measured),
         distributions=[
             *_step_distributions(chosen, lifecycle, rounds),
             *_blocking_distributions(measured.recording.spans),

@@ -35,7 +35,7 @@ Which = Literal["all steps", "first steps", "around the slowest step", "last ste
 LaneKind = Literal["prepare", "submit", "in flight", "wait", "runner_run"]
 
 
-class TimelineLane(msgspec.Struct, frozen=True):
+class WindowLane(msgspec.Struct, frozen=True):
     """Bars of one kind in columns of equal length; bars that overlap have different rows."""
 
     kind: LaneKind
@@ -49,7 +49,7 @@ class TimelineLane(msgspec.Struct, frozen=True):
     end_ns: list[int]
 
 
-class Timeline(msgspec.Struct, frozen=True):
+class StepWindow(msgspec.Struct, frozen=True):
     """Consecutive steps of one callable."""
 
     callable: str
@@ -60,7 +60,7 @@ class Timeline(msgspec.Struct, frozen=True):
     of: int
     origin_ns: int
     duration_ns: int
-    lanes: list[TimelineLane]
+    lanes: list[WindowLane]
     notes: list[str]
 
 
@@ -88,7 +88,7 @@ class _Work:
     notes: list[str]
 
 
-def draw_timelines(measured: Measured) -> list[Timeline]:
+def draw_step_windows(measured: Measured) -> list[StepWindow]:
     """Timelines of the decode callable with the most steps; of its rounds where no lifecycle tells of steps."""
     spans, matching = measured.recording.spans, measured.matching
     steps = _main_steps(measured.lifecycle)
@@ -219,7 +219,7 @@ def _around(intervals: Iterable[Interval]) -> Interval:
     return Interval(min(part.start_ns for part in parts), max(part.end_ns for part in parts))
 
 
-def _draw(work: _Work, which: Which, first: int) -> Timeline:
+def _draw(work: _Work, which: Which, first: int) -> StepWindow:
     chosen = slice(first, first + STEPS_SHOWN)
     window = Interval(int(work.start_ns[chosen].min()), int(work.end_ns[chosen].max()))
     lanes = [_lane(bars, window) for bars in work.lanes]
@@ -229,7 +229,7 @@ def _draw(work: _Work, which: Which, first: int) -> Timeline:
         notes.append(f"at most {RANKS_SHOWN} ranks are drawn")
     if any(len(lane.start_ns) == BARS_SHOWN for lane in lanes):
         notes.append(f"at most {BARS_SHOWN} bars of a lane are drawn")
-    return Timeline(
+    return StepWindow(
         callable=work.callable,
         which=which,
         first=first,
@@ -242,7 +242,7 @@ def _draw(work: _Work, which: Which, first: int) -> Timeline:
     )
 
 
-def _lane(bars: _Bars, window: Interval) -> TimelineLane:
+def _lane(bars: _Bars, window: Interval) -> WindowLane:
     """The bars inside the window; each on the first row that is free by then."""
     inside = np.flatnonzero((bars.start_ns < window.end_ns) & (bars.end_ns > window.start_ns))
     inside = inside[np.lexsort((bars.end_ns[inside], bars.start_ns[inside]))][:BARS_SHOWN]
@@ -255,7 +255,7 @@ def _lane(bars: _Bars, window: Interval) -> TimelineLane:
         free_from[row:] = [end, *free_from[row + 1 :]]
         rows.append(row)
     numbers = zip(bars.number[inside].tolist(), bars.numbered[inside].tolist(), strict=True)
-    return TimelineLane(
+    return WindowLane(
         kind=bars.kind,
         rank=bars.rank,
         rows=len(free_from),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from analyzers.compare.changes import SIGNIFICANT, metric_change
-from analyzers.compare.model import SCHEMA_VERSION, Comparison, Distribution, MetricChange
+from analyzers.compare.model import SCHEMA_VERSION, Comparison, DistributionPair, MetricChange
 from analyzers.compare.phases import compare_step_time
 from analyzers.compare.ranks import compare_ranks
 from analyzers.compare.sides import Run, describe_side, find_differences, load_side, not_checked
@@ -133,12 +133,12 @@ def _missing_values(metrics: Sequence[MetricChange], a_runs: int, b_runs: int) -
                 yield f"{entry.name}: {runs - len(values)} of the {runs} runs of {side} have no such figure."
 
 
-def _distributions(a: Report, b: Report) -> Iterator[Distribution]:
+def _distributions(a: Report, b: Report) -> Iterator[DistributionPair]:
     """What steps and requests within the two runs took, figures with the same name and source only."""
     after = dict(_summaries(b))
     for figure, summary in _summaries(a):
         if figure in after:
-            yield Distribution(figure, summary, after[figure])
+            yield DistributionPair(figure, summary, after[figure])
 
 
 def _summaries(report: Report) -> Iterator[tuple[str, Summary]]:

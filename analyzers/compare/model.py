@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from analyzers.gate.model import Difference
-from analyzers.statistics.interval import Interval
+from analyzers.statistics.confidence_interval import ConfidenceInterval
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import PublishedBy, StepPhase
 
@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 SideName = Literal["A", "B"]
 
 
-class Side(msgspec.Struct, frozen=True):
+class SideDescription(msgspec.Struct, frozen=True):
     """The runs of one side."""
 
     runs: list[str]
@@ -47,7 +47,7 @@ class MetricChange(msgspec.Struct, frozen=True):
     b_median: float
     ratio: float | None
     """Hodges-Lehmann; None where a value is not positive."""
-    interval: Interval | None
+    interval: ConfidenceInterval | None
     """Of the ratio; None with one run a side. Its ends are None where so few runs bound nothing."""
     p_value: float | None
     """Two-sided Mann-Whitney; None with one run a side."""
@@ -150,7 +150,7 @@ class SpanChange(msgspec.Struct, frozen=True):
     mean: Change
 
 
-class Distribution(msgspec.Struct, frozen=True):
+class DistributionPair(msgspec.Struct, frozen=True):
     """Steps or requests within one run a side, in ns: a description; they are no sample of runs."""
 
     figure: str
@@ -162,8 +162,8 @@ class Comparison(msgspec.Struct, frozen=True):
     """What changed from A to B, and where."""
 
     schema_version: int
-    a: Side
-    b: Side
+    a: SideDescription
+    b: SideDescription
     differences: list[Difference]
     """What of the runs' settings differs; without `--allow-different` there is none."""
     not_checked: list[str]
@@ -178,7 +178,7 @@ class Comparison(msgspec.Struct, frozen=True):
     ranks: list[RankComparison]
     span_names: list[SpanChange]
     """Spans of the names that both sides have, the largest change of the total first."""
-    distributions: list[Distribution]
+    distributions: list[DistributionPair]
     """Only with one run a side."""
     certainty: list[str]
     """What so many runs can tell, and what they cannot."""

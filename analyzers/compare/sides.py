@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzers.analysis import analyze_recording
-from analyzers.compare.model import Side, SideName
+from analyzers.compare.model import SideDescription, SideName
 from analyzers.errors import UnusableInputError
 from analyzers.gate.comparability import differences, machine_name, run_config
 from analyzers.gate.machine import conditions_of, what_moved
@@ -107,12 +107,12 @@ def not_checked(a: Sequence[Run], b: Sequence[Run]) -> list[str]:
     return ["machine (no run.json names it)"] if any(run.samples.machine is None for run in runs) else []
 
 
-def describe_side(runs: Sequence[Run]) -> Side:
+def describe_side(runs: Sequence[Run]) -> SideDescription:
     """The runs of a side, their machine, and what makes their figures doubtful."""
     revisions = {run.manifest.git.get("revision") if run.manifest is not None else None for run in runs}
     machines = {run.samples.machine for run in runs}
     conditions = [conditions_of(run.manifest, run.path) for run in runs if run.manifest is not None]
-    return Side(
+    return SideDescription(
         runs=[run.path for run in runs],
         machine=machines.pop() if len(machines) == 1 else None,
         revision=revisions.pop() if len(revisions) == 1 else None,

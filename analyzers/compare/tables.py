@@ -8,10 +8,10 @@ from dataclasses import replace
 from analyzers.compare.model import (
     Change,
     Comparison,
-    Distribution,
+    DistributionPair,
     MetricChange,
     RankComparison,
-    Side,
+    SideDescription,
     SpanChange,
     StepTimeChange,
 )
@@ -72,7 +72,7 @@ def sides(comparison: Comparison) -> list[str]:
     ]
 
 
-def _sides(comparison: Comparison) -> Iterator[tuple[str, Side]]:
+def _sides(comparison: Comparison) -> Iterator[tuple[str, SideDescription]]:
     yield "A", comparison.a
     yield "B", comparison.b
 
@@ -232,7 +232,7 @@ def _spans(changes: Sequence[SpanChange]) -> Table:
     return Table("Spans by name, the largest change first", columns, rows, notes)
 
 
-def _distributions(found: Sequence[Distribution]) -> Table:
+def _distributions(found: Sequence[DistributionPair]) -> Table:
     rows: list[Row] = [
         [
             f"{name}: {entry.figure}",

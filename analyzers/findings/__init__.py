@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from analyzers.findings.acceptance import acceptance_fell
 from analyzers.findings.clients import clients
 from analyzers.findings.exchanges import slow_ranks
 from analyzers.findings.healthy import healthy
 from analyzers.findings.pipeline import pipelines
 from analyzers.findings.ranks import ranks
 from analyzers.findings.recording import recording
-from analyzers.findings.trend import acceptance_fell
 from analyzers.measurement import Measured
 from analyzers.report.finding import Finding, in_order
 from analyzers.report.model import Report

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from analyzers.gate.metrics import canonical, split_tag
 from analyzers.gate.model import MetricResult
-from analyzers.statistics.interval import Interval
+from analyzers.statistics.confidence_interval import ConfidenceInterval
 
 CARRIES = 1 / 3
 """Share of the logarithm of tpot's change from which a factor is a cause."""
@@ -40,7 +40,7 @@ def find_causes(results: Sequence[MetricResult]) -> list[str]:
     return list(dict.fromkeys(causes))
 
 
-def _moved(interval: Interval | None) -> bool:
+def _moved(interval: ConfidenceInterval | None) -> bool:
     if interval is None or interval.low is None or interval.high is None:
         return False
     return interval.low > 1 or interval.high < 1

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from analyzers.statistics.interval import Interval
+from analyzers.statistics.confidence_interval import ConfidenceInterval
 
 Verdict = Literal["PASS", "FAIL", "NOT-COMPARABLE", "NO-DATA", "UNDECIDED"]
 
@@ -116,7 +116,7 @@ class MetricResult(msgspec.Struct, frozen=True):
     head_median: float | None = None
     ratio: float | None = None
     """Hodges-Lehmann."""
-    interval: Interval | None = None
+    interval: ConfidenceInterval | None = None
     p_value: float | None = None
     """One-sided, that the head is worse."""
     adjusted_p: float | None = None
@@ -142,7 +142,7 @@ class MetricResult(msgspec.Struct, frozen=True):
     head_outliers: int | None = None
     improved: bool = False
     """Significantly better, with the certainty that a failure needs."""
-    head_interval: Interval | None = None
+    head_interval: ConfidenceInterval | None = None
     """Of the head's median, in the metric's unit, for an absolute limit."""
     title: str = ""
     """What the name means, for people."""

@@ -15,7 +15,7 @@ from analyzers.errors import NoDataError, UnusableInputError
 from analyzers.gate.comparability import said
 from analyzers.gate.metrics import REGISTRY, canonical, metric, suggestion
 from analyzers.history.entry import Entry
-from analyzers.history.steps import segments
+from analyzers.history.level_steps import segments
 from analyzers.text.figures import percent
 
 _KEY_DIGITS = 6

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from analyzers.charts.series import Series
+from analyzers.charts.series import ChartSeries
 from analyzers.recording.clocks import ClockAlignment
 from analyzers.report.finding import Finding, in_order
 from analyzers.report.model import (
@@ -65,6 +65,6 @@ def join_reports(runs: Sequence[RunReport], findings: Sequence[Finding]) -> Repo
         resources=[],
         mtp_accuracy=None,
         span_names=[],
-        series=Series([], [], [], [], None),
+        series=ChartSeries([], [], [], [], None),
         runs=list(runs),
     )

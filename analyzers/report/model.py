@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from analyzers.charts.series import Series
+from analyzers.charts.series import ChartSeries
 from analyzers.clients.requests import RequestFigures
 from analyzers.clients.resources import ResourceGrowth
 from analyzers.ranks.rank_starts import StartSkew
@@ -22,7 +22,7 @@ from analyzers.report.finding import Severity as Severity
 from analyzers.rundir import MtpAccuracy
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
-from analyzers.steps.faults import Fault
+from analyzers.steps.faults import LifecycleFault
 from analyzers.steps.lifecycle import CrossProcessPair, Edge
 from analyzers.steps.pipeline import Pipeline
 from analyzers.steps.thread_load import LaneFigures
@@ -97,7 +97,7 @@ class LifecycleFigures(msgspec.Struct, frozen=True):
     pairs: int
     failed: int
     """Pairs of dispatches that ended with an error: in no latency."""
-    faults: list[Fault]
+    faults: list[LifecycleFault]
     edges: list[Edge]
     cross_process: list[CrossProcessPair]
     declared_depth: int | None
@@ -149,7 +149,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """Empty for a run too short to tell growth from filling."""
     mtp_accuracy: MtpAccuracy | None
     span_names: list[SpanFigures]
-    series: Series
+    series: ChartSeries
     """What charts draw."""
     runs: list[RunReport] = []
     """Where the inputs are of several runs: each of them, with all figures of its own. [], and left out, for one run."""

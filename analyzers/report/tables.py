@@ -17,7 +17,7 @@ from analyzers.report.model import Report, SpanFigures, StepFigures
 from analyzers.report.overview import overview
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
-from analyzers.steps.faults import Fault
+from analyzers.steps.faults import LifecycleFault
 from analyzers.steps.pipeline import Overlap, Pipeline
 from analyzers.table.callables import is_prefill
 from analyzers.text.figures import MILLISECOND, UNAVAILABLE, number, percent
@@ -386,7 +386,7 @@ def _lifecycle_tables(report: Report) -> list[Table]:
     return tables
 
 
-def _faults(faults: list[Fault]) -> Table:
+def _faults(faults: list[LifecycleFault]) -> Table:
     rows: list[Row] = [
         [fault.kind, f"{fault.callable} {fault.detail}".strip(), fault.spans[0].start_ns]
         for fault in faults[:FAULTS_SHOWN]

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from analyzers.statistics.interval import Interval
+from analyzers.statistics.confidence_interval import ConfidenceInterval
 
 Floats = npt.NDArray[np.float64]
 
@@ -64,7 +64,9 @@ def hodges_lehmann_ratio(head: Sequence[float], base: Sequence[float]) -> float:
     return float(np.exp(np.median(_log_ratios(head, base))))
 
 
-def ratio_interval(head: Sequence[float], base: Sequence[float], confidence: float = 0.95) -> Interval:
+def ratio_interval(
+    head: Sequence[float], base: Sequence[float], confidence: float = 0.95
+) -> ConfidenceInterval:
     """The interval of `hodges_lehmann_ratio`: the ratios that the two-sided exact test does not reject.
 
     Its ends are order statistics of the pairwise ratios, chosen so that at least `confidence` is reached; the
@@ -75,10 +77,10 @@ def ratio_interval(head: Sequence[float], base: Sequence[float], confidence: flo
     below = _cumulative_u(n, m)
     allowed = np.flatnonzero(below <= (1 - confidence) / 2)
     if len(allowed) == 0:
-        return Interval(None, None, 0.0)
+        return ConfidenceInterval(None, None, 0.0)
     outside = int(allowed[-1])
     reached = 1 - 2 * float(below[outside])
-    return Interval(float(ratios[outside]), float(ratios[n * m - 1 - outside]), reached)
+    return ConfidenceInterval(float(ratios[outside]), float(ratios[n * m - 1 - outside]), reached)
 
 
 def ratio_at_most(head: Sequence[float], base: Sequence[float], error: float) -> float | None:
@@ -93,7 +95,7 @@ def ratio_at_most(head: Sequence[float], base: Sequence[float], error: float) ->
     return float(ratios[n * m - 1 - int(allowed[-1])]) if len(allowed) else None
 
 
-def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> ConfidenceInterval:
     """The interval of the median of what `values` were drawn from: two order statistics, whatever the distribution.
 
     Source: David and Nagaraja, Order Statistics, 2003, section 7.1: the median lies outside of the j-th smallest and
@@ -108,8 +110,8 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
             break
         taken, reached = j, 1 - 2 * below
     if not taken:
-        return Interval(None, None, 0.0)
-    return Interval(ordered[taken - 1], ordered[n - taken], reached)
+        return ConfidenceInterval(None, None, 0.0)
+    return ConfidenceInterval(ordered[taken - 1], ordered[n - taken], reached)
 
 
 def median_at_most(values: Sequence[float], error: float) -> float | None:

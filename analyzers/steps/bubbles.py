@@ -57,7 +57,7 @@ class StepTime(msgspec.Struct, frozen=True):
     left_out: dict[LeftOutReason, int]
 
 
-class Segment(NamedTuple):
+class PhaseIntervals(NamedTuple):
     """One phase of several steps: [start, end) of each in ns, where the step has it."""
 
     phase: StepPhase
@@ -97,7 +97,7 @@ def measure_step_time(
     return _step_time(callable_name, "all", "last rank", breakdown, left_out, ranks_known=True)
 
 
-def split_windows(starts_ns: Int64s, ends_ns: Int64s, segments: Sequence[Segment]) -> Breakdown:
+def split_windows(starts_ns: Int64s, ends_ns: Int64s, segments: Sequence[PhaseIntervals]) -> Breakdown:
     """Charge each window [start, end) to the phases of its step, and say how much of each lies before it.
 
     `segments` follow each other in time. Where they overlap all the same (two clocks read a little apart, a wait that
@@ -168,26 +168,28 @@ class _Serving:
             return steps.end_ns
         return self._publication.end_ns[self._publication.of(steps)]
 
-    def _segments(self, steps: Steps, runs: Sequence[RankRun | None], published_ns: Int64s) -> list[Segment]:
+    def _segments(
+        self, steps: Steps, runs: Sequence[RankRun | None], published_ns: Int64s
+    ) -> list[PhaseIntervals]:
         always = np.ones(len(steps), dtype=np.bool_)
         segments = [
             self._of_step("schedule", SCHEDULE_SPAN, steps),
             self._of_step("prepare", PREPARE_SPAN, steps),
-            Segment("submit", steps.start_ns, steps.submit_end_ns, always),
+            PhaseIntervals("submit", steps.start_ns, steps.submit_end_ns, always),
         ]
         bind, *others = _run_segments(runs)
-        segments += [Segment("queue", steps.submit_end_ns, bind.start_ns, bind.present), bind, *others]
+        segments += [PhaseIntervals("queue", steps.submit_end_ns, bind.start_ns, bind.present), bind, *others]
         completed = np.where(bind.present, others[-1].end_ns, steps.submit_end_ns)
-        segments.append(Segment("wait", completed, steps.end_ns, always))
-        segments.append(Segment("reclaim", steps.end_ns, published_ns, always))
+        segments.append(PhaseIntervals("wait", completed, steps.end_ns, always))
+        segments.append(PhaseIntervals("reclaim", steps.end_ns, published_ns, always))
         return segments
 
-    def _of_step(self, phase: StepPhase, suffix: str, steps: Steps) -> Segment:
+    def _of_step(self, phase: StepPhase, suffix: str, steps: Steps) -> PhaseIntervals:
         found = self._lifecycle.step_spans(suffix)
         positions = found.of(steps)
         if not len(found):
-            return Segment(phase, steps.start_ns, steps.start_ns, positions != ABSENT)
-        return Segment(phase, found.start_ns[positions], found.end_ns[positions], positions != ABSENT)
+            return PhaseIntervals(phase, steps.start_ns, steps.start_ns, positions != ABSENT)
+        return PhaseIntervals(phase, found.start_ns[positions], found.end_ns[positions], positions != ABSENT)
 
 
 def _publication(lifecycle: Lifecycle, callable_name: str) -> tuple[PublishedBy, StepSpans | None]:
@@ -234,13 +236,14 @@ def _windows_of_rounds(
     return windows, runs, left_out
 
 
-def _run_segments(runs: Sequence[RankRun | None]) -> list[Segment]:
+def _run_segments(runs: Sequence[RankRun | None]) -> list[PhaseIntervals]:
     """The phases of a run; bind lasts until the runner starts, the wait for the other ranks included."""
     present = np.array([run is not None for run in runs], dtype=np.bool_)
     edges = np.array([(0, 0, 0, 0) if run is None else _edges_ns(run) for run in runs], dtype=np.int64)
     phases: tuple[StepPhase, ...] = ("bind", "runner", "validate")
     return [
-        Segment(phase, edges[:, number], edges[:, number + 1], present) for number, phase in enumerate(phases)
+        PhaseIntervals(phase, edges[:, number], edges[:, number + 1], present)
+        for number, phase in enumerate(phases)
     ]
 
 

@@ -15,7 +15,7 @@ from analyzers.table.grouping import split_groups
 from analyzers.table.intervals import open_at
 from analyzers.table.spans import ABSENT, SpanTable
 
-FaultKind = Literal[
+LifecycleFaultKind = Literal[
     "wait_before_submit_end",
     "submit_without_wait",
     "wait_without_submit",
@@ -30,16 +30,16 @@ FaultKind = Literal[
 ]
 
 
-class Fault(msgspec.Struct, frozen=True):
+class LifecycleFault(msgspec.Struct, frozen=True):
     """One violation of a valid lifecycle, with the spans it is about."""
 
-    kind: FaultKind
+    kind: LifecycleFaultKind
     callable: str
     detail: str
     spans: list[SpanReference]
 
 
-def slot_faults(steps: Steps) -> Iterator[Fault]:
+def slot_faults(steps: Steps) -> Iterator[LifecycleFault]:
     """A slot may be submitted again only after the dispatch that holds it completed."""
     holders: dict[tuple[int, int], tuple[int, int]] = {}
     columns = (steps.process, steps.slot, steps.start_ns, steps.end_ns)
@@ -55,12 +55,12 @@ def slot_faults(steps: Steps) -> Iterator[Fault]:
                 f"before {held_by.submit.label}, which holds it, completes"
             )
             spans = [step.submit.reference(), held_by.wait.reference()]
-            yield Fault("slot_reused_in_flight", step.callable, detail, spans)
+            yield LifecycleFault("slot_reused_in_flight", step.callable, detail, spans)
         if holder == ABSENT or end > completed:
             holders[process, slot] = end, index
 
 
-def depth_faults(steps: Steps, depth: int) -> Iterator[Fault]:
+def depth_faults(steps: Steps, depth: int) -> Iterator[LifecycleFault]:
     """Count the dispatches in flight when a submit returns: a blocked submit is not in flight yet."""
     for rows in split_groups(steps.process):
         of_process = steps.select(rows)
@@ -73,10 +73,10 @@ def depth_faults(steps: Steps, depth: int) -> Iterator[Fault]:
             # As many of the others as it takes to exceed the depth.
             others = sorted(other for _, other in flying[: depth + 1] if other != index)[:depth]
             spans = [submit.reference(), *(of_process[other].submit.reference() for other in others)]
-            yield Fault("depth_exceeded", submit.callable, detail, spans)
+            yield LifecycleFault("depth_exceeded", submit.callable, detail, spans)
 
 
-def preparation_faults(spans: SpanTable, depth: int) -> Iterator[Fault]:
+def preparation_faults(spans: SpanTable, depth: int) -> Iterator[LifecycleFault]:
     """Steps prepared before the step `depth` ahead of them, which holds their slot, was reclaimed."""
     prepared, reclaimed = StepSpans(spans, PREPARE_SPAN), StepSpans(spans, RECLAIM_SPAN)
     holders = reclaimed.find(prepared.processes, prepared.process, prepared.step_id - depth)
@@ -87,4 +87,4 @@ def preparation_faults(spans: SpanTable, depth: int) -> Iterator[Fault]:
         detail = f"step {step_id} is prepared {early_ns} ns before step {step_id - depth} is reclaimed"
         rows = (prepared.row[position], reclaimed.row[holders[position]])
         references = [span_reference(spans, int(row)) for row in rows]
-        yield Fault("prepared_before_reclaim", "", detail, references)
+        yield LifecycleFault("prepared_before_reclaim", "", detail, references)

@@ -10,7 +10,13 @@ import msgspec
 import numpy as np
 
 from analyzers.steps.endpoints import Endpoint, Endpoints, SpanReference, find_endpoints
-from analyzers.steps.faults import Fault, FaultKind, depth_faults, preparation_faults, slot_faults
+from analyzers.steps.faults import (
+    LifecycleFault,
+    LifecycleFaultKind,
+    depth_faults,
+    preparation_faults,
+    slot_faults,
+)
 from analyzers.steps.pairing import OrderedGroup, pair_across_processes, pair_by_id, pair_by_order, without
 from analyzers.steps.step_spans import StepSpans
 from analyzers.steps.steps import PAIRED_BY, PairedBy, Steps, join_steps
@@ -57,7 +63,7 @@ class Lifecycle:
     steps: Steps
     failed: Steps
     """Pairs of dispatches that ended with an error: when they did says nothing about how long a step takes."""
-    faults: list[Fault]
+    faults: list[LifecycleFault]
     edges: list[Edge]
     cross_process: list[CrossProcessPair]
     depth: int | None
@@ -158,7 +164,7 @@ class _Pairing:
 
     def __init__(self, endpoints: Endpoints, depth: int) -> None:
         self.endpoints = endpoints
-        self.faults: list[Fault] = []
+        self.faults: list[LifecycleFault] = []
         self.edges: list[Edge] = []
         self.cross_process: list[CrossProcessPair] = []
         self._depth = depth
@@ -228,7 +234,9 @@ class _Pairing:
         spans = [submit.reference(), wait.reference()]
         for endpoint in (submit, wait):
             if endpoint.interval.duration_ns < 0:
-                self.faults.append(Fault("negative_duration", submit.callable, _lasts(endpoint), spans))
+                self.faults.append(
+                    LifecycleFault("negative_duration", submit.callable, _lasts(endpoint), spans)
+                )
                 return
         early = submit.interval.end_ns - wait.interval.start_ns
         detail = f"the wait of {submit.label} starts {early} ns before its submit ends"
@@ -239,19 +247,21 @@ class _Pairing:
         )
         if nested:
             detail += "; it lies inside its submit on the same thread: the engine fell back to blocking"
-        self.faults.append(Fault("wait_before_submit_end", submit.callable, detail, spans))
+        self.faults.append(LifecycleFault("wait_before_submit_end", submit.callable, detail, spans))
 
     def _add_duplicate(self, again: Endpoint, first: Endpoint) -> None:
-        kind: FaultKind = "duplicate_submit" if again.role == "submit" else "duplicate_wait"
+        kind: LifecycleFaultKind = "duplicate_submit" if again.role == "submit" else "duplicate_wait"
         detail = f"{again.label} has a second {again.role}: none of its spans is paired"
-        self.faults.append(Fault(kind, again.callable, detail, [again.reference(), first.reference()]))
+        self.faults.append(
+            LifecycleFault(kind, again.callable, detail, [again.reference(), first.reference()])
+        )
 
     def _add_ambiguous(self, group: OrderedGroup) -> None:
         counts = f"{len(group.submits)} submits and {len(group.waits)} waits"
         detail = f"{counts} carry no id and {group.why_not}: none is paired"
         first = [self.endpoints[row] for row in (*group.submits[:1], *group.waits[:1])]
         spans = [endpoint.reference() for endpoint in first]
-        self.faults.append(Fault("ambiguous", first[0].callable, detail, spans))
+        self.faults.append(LifecycleFault("ambiguous", first[0].callable, detail, spans))
 
     def _add_cross_process(self, submit: Endpoint, wait: Endpoint) -> None:
         """Two ends of one id that different processes recorded."""
@@ -263,7 +273,7 @@ class _Pairing:
         detail = f"{pair.id} was submitted by process {pair.submit.pid} and waited for by {pair.wait.pid}"
         if pair.violates_causality:
             detail += f": it ends {-difference} ns before it starts, their clocks are not comparable"
-        self.faults.append(Fault("cross_process", submit.callable, detail, [pair.submit, pair.wait]))
+        self.faults.append(LifecycleFault("cross_process", submit.callable, detail, [pair.submit, pair.wait]))
 
     def _classify_unpaired(self) -> None:
         """Tell what the profile window cut from what is missing.
@@ -294,11 +304,13 @@ class _Pairing:
             self._add_unpaired(ends[row])
 
     def _add_unpaired(self, endpoint: Endpoint) -> None:
-        kind: FaultKind = "submit_without_wait" if endpoint.role == "submit" else "wait_without_submit"
+        kind: LifecycleFaultKind = (
+            "submit_without_wait" if endpoint.role == "submit" else "wait_without_submit"
+        )
         detail = f"the {endpoint.role} of {endpoint.label} has no counterpart"
         if endpoint.interval.duration_ns < 0:
             kind, detail = "negative_duration", _lasts(endpoint)
-        self.faults.append(Fault(kind, endpoint.callable, detail, [endpoint.reference()]))
+        self.faults.append(LifecycleFault(kind, endpoint.callable, detail, [endpoint.reference()]))
 
 
 def _lasts(endpoint: Endpoint) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from analyzers.measurement import Measured
 from analyzers.ranks.runner_times import Edge, RunnerTimes
 from analyzers.readers.requests import RequestTiming
-from analyzers.swimlane.dispatches import Dispatch
+from analyzers.swimlane.dispatches import DrawnDispatch
 from analyzers.swimlane.model import CounterTrack
 from analyzers.table.callables import is_prefill
 
@@ -40,7 +40,7 @@ def skews(measured: Measured) -> list[CounterTrack]:
     return [track for track in tracks if track.points]
 
 
-def acceptance(requests: Sequence[RequestTiming], dispatches: Iterable[Dispatch]) -> list[CounterTrack]:
+def acceptance(requests: Sequence[RequestTiming], dispatches: Iterable[DrawnDispatch]) -> list[CounterTrack]:
     """Mean tokens that a step gave a request that it carried, bonus token included, from the step's completion on.
 
     A request's output belongs to the last step that had completed when it arrived. Its first output comes from a prefill

@@ -11,7 +11,7 @@ import numpy as np
 from analyzers.steps.endpoints import Endpoint
 from analyzers.steps.steps import Step
 from analyzers.swimlane.model import CounterTrack, FlowPhase, FlowPoint, Slice
-from analyzers.swimlane.runs import Run
+from analyzers.swimlane.runs import DrawnRun
 from analyzers.table.callables import SUBMIT, WAIT, DispatchNames
 from analyzers.table.spans import ABSENT, Source, SpanTable
 
@@ -19,7 +19,7 @@ IN_FLIGHT = "dispatches in flight"
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatch:
+class DrawnDispatch:
     """A step and the slices of its two ends. Times are the step's: a slice may be cut to the one that it lies in."""
 
     step: Step
@@ -27,7 +27,9 @@ class Dispatch:
     wait: Slice
 
 
-def drawn_dispatches(spans: SpanTable, steps: Iterable[Step], slices: Mapping[int, Slice]) -> list[Dispatch]:
+def drawn_dispatches(
+    spans: SpanTable, steps: Iterable[Step], slices: Mapping[int, Slice]
+) -> list[DrawnDispatch]:
     """Those of `steps`, in their order, of which both ends are drawn."""
     is_end = spans.where_name(lambda name: name.endswith((SUBMIT, WAIT))) & (spans.source == Source.SERVING)
     drawn = {
@@ -43,11 +45,11 @@ def drawn_dispatches(spans: SpanTable, steps: Iterable[Step], slices: Mapping[in
     for step in steps:
         submit, wait = slice_of(step.submit, SUBMIT), slice_of(step.wait, WAIT)
         if submit is not None and wait is not None:
-            dispatches.append(Dispatch(step, submit, wait))
+            dispatches.append(DrawnDispatch(step, submit, wait))
     return dispatches
 
 
-def name_callables(names: DispatchNames, runs: Iterable[Run]) -> None:
+def name_callables(names: DispatchNames, runs: Iterable[DrawnRun]) -> None:
     """Give every run's root the callable that its dispatch names, as the argument `callable`."""
     for run in runs:
         name = names.get(run.dispatch_id)
@@ -55,13 +57,13 @@ def name_callables(names: DispatchNames, runs: Iterable[Run]) -> None:
             run.root.args.setdefault("callable", name)
 
 
-def connect(dispatches: Iterable[Dispatch], runs: Iterable[Run]) -> None:
+def connect(dispatches: Iterable[DrawnDispatch], runs: Iterable[DrawnRun]) -> None:
     """Add a flow from each submit over the runner_run of each rank to the wait.
 
     Joined by dispatch_id; a dispatch without runs flows straight to its wait. The runs learn the step they
     belong to.
     """
-    runs_of: dict[int, list[Run]] = {}
+    runs_of: dict[int, list[DrawnRun]] = {}
     for run in runs:
         if run.dispatch_id not in (ABSENT, 0):
             runs_of.setdefault(run.dispatch_id, []).append(run)
@@ -82,7 +84,7 @@ def connect(dispatches: Iterable[Dispatch], runs: Iterable[Run]) -> None:
             dispatch.wait.flows.append(FlowPoint(flow, FlowPhase.END))
 
 
-def in_flight(dispatches: Iterable[Dispatch]) -> CounterTrack:
+def in_flight(dispatches: Iterable[DrawnDispatch]) -> CounterTrack:
     """Count the dispatches in flight over time, as the report does: from the submit's return to the wait's end."""
     changes: dict[int, int] = {}
     for dispatch in dispatches:
@@ -97,9 +99,9 @@ def in_flight(dispatches: Iterable[Dispatch]) -> CounterTrack:
     return CounterTrack(IN_FLIGHT, points)
 
 
-def _unambiguous(dispatches: Iterable[Dispatch]) -> dict[int, Dispatch]:
+def _unambiguous(dispatches: Iterable[DrawnDispatch]) -> dict[int, DrawnDispatch]:
     """dispatch_id -> the only dispatch that carries it; two serving processes may count alike."""
-    owners: dict[int, Dispatch] = {}
+    owners: dict[int, DrawnDispatch] = {}
     ambiguous: set[int] = set()
     for dispatch in dispatches:
         key = dispatch.step.dispatch_id
@@ -108,7 +110,7 @@ def _unambiguous(dispatches: Iterable[Dispatch]) -> dict[int, Dispatch]:
     return {key: dispatch for key, dispatch in owners.items() if key not in ambiguous}
 
 
-def _label(run: Run, dispatch: Dispatch) -> None:
+def _label(run: DrawnRun, dispatch: DrawnDispatch) -> None:
     step_id = dispatch.step.step_id
     for item in (*run.host, *run.device):
         item.args.setdefault("dispatch_id", dispatch.step.dispatch_id)

@@ -10,9 +10,9 @@ import numpy as np
 from analyzers.measurement import Measured
 from analyzers.recording.membership import NO_UNIT, steps_of_units, units_of
 from analyzers.swimlane.counters import acceptance, skews
-from analyzers.swimlane.dispatches import Dispatch, connect, drawn_dispatches, in_flight, name_callables
+from analyzers.swimlane.dispatches import DrawnDispatch, connect, drawn_dispatches, in_flight, name_callables
 from analyzers.swimlane.model import Group, Slice, Timeline
-from analyzers.swimlane.runs import Run, collect_runs, run_tracks
+from analyzers.swimlane.runs import DrawnRun, collect_runs, run_tracks
 from analyzers.swimlane.threads import thread_tracks
 from analyzers.table.processes import lane_ranks
 from analyzers.table.spans import ABSENT, ID_COLUMNS, Clock, DeviceIds, Kind, Mask, Source, SpanTable
@@ -44,14 +44,14 @@ def timeline_of(measured: Measured) -> Timeline:
     _name_steps(spans, slices)
 
     key_of = _GroupKeys(spans)
-    runs_of: dict[GroupKey, list[Run]] = {}
+    runs_of: dict[GroupKey, list[DrawnRun]] = {}
     for run in runs:
         runs_of.setdefault(key_of.of_run(run), []).append(run)
     rows_of: dict[GroupKey, list[int]] = {}
     for row in np.flatnonzero(drawable).tolist():
         if row not in in_runs:
             rows_of.setdefault(key_of.of_row(row), []).append(row)
-    dispatches_of: dict[GroupKey, list[Dispatch]] = {}
+    dispatches_of: dict[GroupKey, list[DrawnDispatch]] = {}
     for dispatch in dispatches:
         dispatches_of.setdefault(key_of.of_process(dispatch.step.submit.process), []).append(dispatch)
     groups = [
@@ -132,7 +132,7 @@ class _GroupKeys:
         rank = int(self._spans.rank[row])
         return (1, rank) if rank != ABSENT else self.of_process(self._spans.lane_of(row).process)
 
-    def of_run(self, run: Run) -> GroupKey:
+    def of_run(self, run: DrawnRun) -> GroupKey:
         return (1, run.rank) if run.rank != ABSENT else self.of_process(run.lane.process)
 
     def of_process(self, process: tuple[str, int | str | None]) -> GroupKey:

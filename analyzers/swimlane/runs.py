@@ -22,7 +22,7 @@ RunKey = tuple[tuple[str, int | str | None], int]
 
 
 @dataclass(slots=True)
-class Run:
+class DrawnRun:
     """One rank's run. `host` holds the root and every host span of the same invocation."""
 
     rank: int
@@ -41,18 +41,18 @@ class Run:
 
 def collect_runs(
     spans: SpanTable, slices: Mapping[int, Slice], left_out: Counter[str]
-) -> tuple[list[Run], set[int]]:
+) -> tuple[list[DrawnRun], set[int]]:
     """Gather the runs, and the rows that belong to them.
 
     A span belongs to the root of the same (process, invocation); where roots share one, to the root that
     holds its start. Device spans are laid at the start of their run's runner_run, for their clock has an
     origin of its own; those that cannot be are counted in `left_out`.
     """
-    runs: dict[RunKey, list[Run]] = {}
+    runs: dict[RunKey, list[DrawnRun]] = {}
     used: set[int] = set()
     for row in np.flatnonzero(spans.named(ROOT)).tolist():
         if row in slices:
-            run = Run(
+            run = DrawnRun(
                 rank=int(spans.rank[row]),
                 slot=int(spans.slot[row]),
                 dispatch_id=int(spans.dispatch_id[row]),
@@ -77,9 +77,9 @@ def collect_runs(
     return [run for group in runs.values() for run in group], used
 
 
-def run_tracks(runs: list[Run]) -> list[Track]:
+def run_tracks(runs: list[DrawnRun]) -> list[Track]:
     """Lay the runs of one rank out: a lane a slot, device spans below it, more lanes where runs overlap."""
-    by_slot: dict[int, list[Run]] = {}
+    by_slot: dict[int, list[DrawnRun]] = {}
     for run in runs:
         by_slot.setdefault(run.slot, []).append(run)
     tracks: list[Track] = []
@@ -109,13 +109,15 @@ def _key(spans: SpanTable, row: int) -> RunKey:
     return spans.lane_of(row).process, int(spans.invocation[row])
 
 
-def _holding(runs: list[Run] | tuple[()], item: Slice) -> Run | None:
+def _holding(runs: list[DrawnRun] | tuple[()], item: Slice) -> DrawnRun | None:
     if len(runs) == 1:
         return runs[0]
     return next((run for run in runs if run.root.start_ns <= item.start_ns <= run.root.end_ns), None)
 
 
-def _lay_device_spans(spans: SpanTable, rows: list[int], runs: list[Run], left_out: Counter[str]) -> None:
+def _lay_device_spans(
+    spans: SpanTable, rows: list[int], runs: list[DrawnRun], left_out: Counter[str]
+) -> None:
     runner = runs[0].runner_run if len(runs) == 1 else None
     if runner is None:
         left_out[DEVICE_WITHOUT_RUN] += len(rows)

@@ -24,7 +24,7 @@ from dsv4bench.cli.gate_options import (
 )
 
 if TYPE_CHECKING:
-    from dsv4bench.gate.execute import Outcome
+    from dsv4bench.gate.execute import RunOutcome
     from dsv4bench.gate.sides import Name, Side
 
 Profile = Annotated[str, typer.Argument(help="A shipped profile or the path of a .toml file.")]
@@ -194,11 +194,11 @@ class _Display:
         self._progress = ""
 
     def begins(self, label: str, number: int, total: int) -> None:
-        """See `interleave.Observer`."""
+        """See `interleave.GateObserver`."""
         self._progress = f"{number}/{total} {label}" if number else f"{label} (not counted)"
 
-    def ended(self, outcome: Outcome) -> None:
-        """See `interleave.Observer`."""
+    def ended(self, outcome: RunOutcome) -> None:
+        """See `interleave.GateObserver`."""
         from analyzers.gate.metrics import metric
         from analyzers.gate.wording import amount
 
@@ -212,7 +212,7 @@ class _Display:
         self.says(f"{self._progress}: {found} ({outcome.duration_s:.1f} s)")
 
     def says(self, text: str) -> None:
-        """See `interleave.Observer`."""
+        """See `interleave.GateObserver`."""
         self._console.print(f"gate: {text}", markup=False, soft_wrap=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +60,12 @@ class _Settle:
 
 @dataclass(frozen=True)
 class _Cancel:
+    """Engine event: end a request early."""
+
     request_id: str
+
+
+_Event = RequestHandle | Outcome | _Cancel | _Settle | _Close
 
 
 class Engine:
@@ -78,13 +84,17 @@ class Engine:
         self.layout = CacheLayout.derive(
             options.config, options.max_model_len + reachable_headroom(options.mtp)
         )
-        self._events: queue.SimpleQueue[RequestHandle | Outcome | _Cancel | _Settle | _Close] = (
-            queue.SimpleQueue()
-        )
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._submitting = threading.Lock()
         self._closed = False
         self._failure: BaseException | None = None
         self._decode_steps = self._restarts = 0
+        # Of the engine's thread alone: the steps in flight, what went wrong with one, who waits for the last one's end,
+        # and whether the engine ends with it.
+        self._in_flight: deque[Step] = deque()
+        self._trouble: BaseException | None = None
+        self._settling: list[_Settle] = []
+        self._closing = False
         self._scheduler = Scheduler(
             self.layout,
             options.ranks,
@@ -184,49 +194,56 @@ class Engine:
     # The engine's thread
 
     def _serve(self) -> None:
-        recorder = self._recorder
-        recorder.name_thread("engine")
-        in_flight: list[Step] = []
-        settling: list[_Settle] = []
-        trouble: BaseException | None = None
-        closing = False
+        self._recorder.name_thread("engine")
         while True:
-            if trouble is not None and not in_flight:
+            if self._trouble is not None and not self._in_flight:
                 # Every step behind the failed one has come out: the late results are drained.
-                self._recover(trouble)
-                trouble = None
-            while trouble is None and self._failure is None and len(in_flight) < self.options.depth:
-                with recorder.span("scheduler.schedule", "scheduler") as span:
-                    step = self._scheduler.schedule()
-                    if isinstance(step, DecodeStep):
-                        span.args["step_id"] = step.step_id
-                if step is None:
-                    break
-                with recorder.span("scheduler.queue_worker_step", "scheduler", **_step_args(step)):
-                    self._life.lanes.put(step)
-                in_flight.append(step)
-            if not in_flight and self._scheduler.idle:
-                for request in settling:
+                self._recover(self._trouble)
+                self._trouble = None
+            self._queue_steps()
+            if not self._in_flight and self._scheduler.idle:
+                for request in self._settling:
                     request.settled.set()
-                settling.clear()
-                if closing:
+                self._settling.clear()
+                if self._closing:
                     return
-            if in_flight:
-                with recorder.span("scheduler.wait_worker_output", "scheduler", **_step_args(in_flight[0])):
-                    event = self._events.get()
-            else:
-                event = self._events.get()
-            if isinstance(event, Outcome):
-                in_flight.pop(0)
-                trouble = self._process(event) or trouble
-            elif isinstance(event, RequestHandle):
+            self._handle(self._next_event())
+
+    def _queue_steps(self) -> None:
+        """Give the worker steps up to the depth, as long as there are any and nothing is wrong."""
+        while self._trouble is None and self._failure is None and len(self._in_flight) < self.options.depth:
+            with self._recorder.span("scheduler.schedule", "scheduler") as span:
+                step = self._scheduler.schedule()
+                if isinstance(step, DecodeStep):
+                    span.args["step_id"] = step.step_id
+            if step is None:
+                return
+            with self._recorder.span("scheduler.queue_worker_step", "scheduler", **_step_args(step)):
+                self._life.lanes.put(step)
+            self._in_flight.append(step)
+
+    def _next_event(self) -> _Event:
+        """Wait for what happens next: with a step in flight, that is the wait for its output."""
+        if not self._in_flight:
+            return self._events.get()
+        with self._recorder.span(
+            "scheduler.wait_worker_output", "scheduler", **_step_args(self._in_flight[0])
+        ):
+            return self._events.get()
+
+    def _handle(self, event: _Event) -> None:
+        match event:
+            case Outcome():
+                self._in_flight.popleft()
+                self._trouble = self._process(event) or self._trouble
+            case RequestHandle():
                 self._accept(event)
-            elif isinstance(event, _Cancel):
+            case _Cancel():
                 self._scheduler.cancel(event.request_id)
-            elif isinstance(event, _Settle):
-                settling.append(event)
-            else:
-                closing = True
+            case _Settle():
+                self._settling.append(event)
+            case _Close():
+                self._closing = True
                 if event.abort:
                     self._scheduler.end_all("cancelled")
 

@@ -30,7 +30,7 @@ _INTERRUPT_S = 15.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """One run that was made: `samples` holds its figures, or `failure` says in a sentence why it has none."""
 
     side: Side
@@ -42,7 +42,9 @@ class Outcome:
     failure: str | None
 
 
-def execute(side: Side, directory: Path, label: str, timeout_s: float, names: Sequence[str] = ()) -> Outcome:
+def execute(
+    side: Side, directory: Path, label: str, timeout_s: float, names: Sequence[str] = ()
+) -> RunOutcome:
     """Run the side once into `directory`, which it makes; `label` names the run for people.
 
     `names` are metrics to take beyond those that every run has (`analyzers.gate.samples.read_samples`).
@@ -68,7 +70,7 @@ def execute(side: Side, directory: Path, label: str, timeout_s: float, names: Se
         samples, failure = None, f"did not end within {timeout_s:g} s"
     directory.mkdir(exist_ok=True)
     log.replace(directory / LOG)
-    return Outcome(side, label, directory, duration_s, conditions, samples, failure)
+    return RunOutcome(side, label, directory, duration_s, conditions, samples, failure)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from analyzers.gate.verdict import STRICT, decide
 from analyzers.gate.wording import count
 from analyzers.statistics.rank_tests import smallest_p_value
 from dsv4bench.errors import EngineError, RunInterruptedError
-from dsv4bench.gate.execute import Outcome, execute
+from dsv4bench.gate.execute import RunOutcome, execute
 from dsv4bench.gate.sides import NAMES, Name, Side
 
 MOST_FAILURES = 3
@@ -39,14 +39,14 @@ MOST_FAILURES = 3
 _PROMPTS = {"load.prompts", "load.prompt_tokens"}
 
 
-class Observer(Protocol):
+class GateObserver(Protocol):
     """Is told how a gate goes; the command line prints it."""
 
     def begins(self, label: str, number: int, total: int) -> None:
         """Run `number` of `total` of this stage begins; 0 is a warm-up."""
         ...
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: RunOutcome) -> None:
         """The run ended, with figures or without."""
         ...
 
@@ -70,14 +70,14 @@ class Interleaved:
 
     sides: Mapping[Name, Side]
     root: Path
-    observer: Observer
+    observer: GateObserver
     timeout_s: float
     names: Sequence[str] = ()
     """Metrics to take beyond those that every run has."""
     declared: frozenset[str] = frozenset()
     """Configuration keys in which the sides are meant to differ: they are listed, and not held against the gate."""
-    warm_ups: list[Outcome] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
+    warm_ups: list[RunOutcome] = field(default_factory=list)
+    outcomes: list[RunOutcome] = field(default_factory=list)
 
     def warm_up(self) -> None:
         """Run each side once, uncounted, so that checkpoint and compiled programs are cached; ends with one that failed."""
@@ -96,11 +96,11 @@ class Interleaved:
             if self.failed("base") or len(self.failed("head")) >= MOST_FAILURES:
                 return
 
-    def of(self, name: Name) -> list[Outcome]:
+    def of(self, name: Name) -> list[RunOutcome]:
         """The runs of a side."""
         return [outcome for outcome in self.outcomes if outcome.side.name == name]
 
-    def failed(self, name: Name) -> list[Outcome]:
+    def failed(self, name: Name) -> list[RunOutcome]:
         """Those without figures, its warm-up included."""
         warm_ups = [outcome for outcome in self.warm_ups if outcome.side.name == name]
         return [outcome for outcome in (*warm_ups, *self.of(name)) if outcome.failure is not None]
@@ -139,7 +139,7 @@ class Interleaved:
             if base.get(key) != head.get(key)
         ]
 
-    def _run(self, name: Name, place: str, label: str, number: int, total: int) -> Outcome:
+    def _run(self, name: Name, place: str, label: str, number: int, total: int) -> RunOutcome:
         self.observer.begins(label, number, total)
         outcome = self._checked(
             execute(self.sides[name], self.root / name / place, label, self.timeout_s, self.names)
@@ -147,7 +147,7 @@ class Interleaved:
         self.observer.ended(outcome)
         return outcome
 
-    def _checked(self, outcome: Outcome) -> Outcome:
+    def _checked(self, outcome: RunOutcome) -> RunOutcome:
         """A run that is not configured as the side's first one is no sample of it."""
         first = next((it.samples for it in self.warm_ups if it.side is outcome.side), None)
         if first is None or outcome.samples is None:
@@ -184,7 +184,7 @@ def keys_of(overrides: Sequence[str]) -> frozenset[str]:
     return frozenset(keys | (_PROMPTS if keys & _PROMPTS else set()))
 
 
-def _shared(outcomes: Sequence[Outcome]) -> list[str]:
+def _shared(outcomes: Sequence[RunOutcome]) -> list[str]:
     """The warnings of these runs, each once, with the number of runs that have it."""
     counts: Counter[str] = Counter()
     for outcome in outcomes:

@@ -19,7 +19,7 @@ from analyzers.swimlane import timeline_of, write_timeline
 
 
 @dataclass(frozen=True)
-class RunReport:
+class WrittenReport:
     """The report of a run directory, its verdict, and the timelines that were drawn beside it."""
 
     directory: RunDirectory
@@ -44,7 +44,7 @@ class RunReport:
             console.print(f"Timeline:      {pictures} (chrome://tracing)", markup=False)
 
 
-def report_run(directory: RunDirectory) -> RunReport:
+def report_run(directory: RunDirectory) -> WrittenReport:
     """Analyze a run directory once and write everything that is derived from it."""
     measured = measure(load_recording([directory.root]))
     report = report_of(measured)
@@ -57,4 +57,4 @@ def report_run(directory: RunDirectory) -> RunReport:
         timeline = timeline_of(measured)
         write_timeline(timeline, directory.swimlane_perfetto)
         write_timeline(timeline, directory.swimlane_chrome)
-    return RunReport(directory, report, judge(report), timelines)
+    return WrittenReport(directory, report, judge(report), timelines)

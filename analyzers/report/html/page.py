@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analyzers.charts.series import Distribution, LatenessGrid, StepLatency
-from analyzers.charts.step_windows import Timeline
+from analyzers.charts.step_windows import StepWindow
 from analyzers.report.html.curves import distribution_chart, latency_chart, unit_of
 from analyzers.report.html.heatmap import heatmap
 from analyzers.report.html.markup import Child, Markup, element
 from analyzers.report.html.parts import figure, head, section, table_markup
 from analyzers.report.html.requests import requests_table
-from analyzers.report.html.timeline import timeline_chart
+from analyzers.report.html.step_windows import step_window_chart
 from analyzers.report.model import Finding, Report
 from analyzers.report.overview import overview
 from analyzers.report.tables import report_tables
@@ -120,7 +120,7 @@ def _findings(findings: Sequence[Finding]) -> list[Markup]:
     return [element("ul", *items, class_="findings")]
 
 
-def _timelines(timelines: Sequence[Timeline], mark: str) -> list[Markup]:
+def _timelines(timelines: Sequence[StepWindow], mark: str) -> list[Markup]:
     if not timelines:
         return []
     inputs = []
@@ -144,7 +144,7 @@ def _timelines(timelines: Sequence[Timeline], mark: str) -> list[Markup]:
         panels.append(
             element(
                 "div",
-                figure(caption, timeline_chart(timeline)),
+                figure(caption, step_window_chart(timeline)),
                 *notes,
                 class_="panel" if len(timelines) > 1 else None,
             )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.ranks.rounds import match_rounds, rank_runs
-from analyzers.steps.bubbles import Segment, StepPhase, StepTime, measure_step_time, split_windows
+from analyzers.steps.bubbles import PhaseIntervals, StepPhase, StepTime, measure_step_time, split_windows
 from analyzers.steps.lifecycle import check_lifecycles
 from analyzers.steps.pipeline import measure_pipeline
 from analyzers.table.callables import DispatchNames
@@ -206,7 +206,8 @@ def split(
     """`split_windows` of a single step: what it is charged with, and what is hidden."""
     starts, ends = (np.array([time]) for time in window)
     columns = [
-        Segment(phase, np.array([start]), np.array([end]), np.array([True])) for phase, start, end in segments
+        PhaseIntervals(phase, np.array([start]), np.array([end]), np.array([True]))
+        for phase, start, end in segments
     ]
     breakdown = split_windows(starts, ends, columns)
     charged = {phase: int(times[0]) for phase, times in breakdown.charged.items()}
@@ -244,8 +245,8 @@ def test_segments_in_order_are_charged_with_exactly_their_part_of_the_window(
 def test_a_phase_that_only_one_step_has_takes_no_time_of_the_other() -> None:
     always = np.array([True, True])
     segments = [
-        Segment("prepare", np.array([5, 0]), np.array([8, 999]), np.array([True, False])),
-        Segment("submit", np.array([10, 110]), np.array([30, 140]), always),
+        PhaseIntervals("prepare", np.array([5, 0]), np.array([8, 999]), np.array([True, False])),
+        PhaseIntervals("submit", np.array([10, 110]), np.array([30, 140]), always),
     ]
     found = split_windows(np.array([6, 120]), np.array([26, 200]), segments)
     assert {phase: times.tolist() for phase, times in found.charged.items()} == {

@@ -52,11 +52,7 @@ def tables_of(path: Path) -> sqlite3.Connection:
         for kind, table in names.items():
             table.update((entry.iid, entry.name) for entry in getattr(packet.interned_data, kind))
         if packet.HasField("track_descriptor"):
-            track = packet.track_descriptor
-            kinds = ["track", "counter_track"] if track.HasField("counter") else ["track"]
-            for kind in kinds:
-                described = (track.uuid, track.parent_uuid, track.name)
-                database.execute(f"INSERT INTO {kind} VALUES (?, ?, ?)", described)
+            _insert_track(database, packet.track_descriptor)
             continue
         event, at_ns = packet.track_event, packet.timestamp
         stack = stacks.setdefault(event.track_uuid, [])
@@ -85,6 +81,12 @@ def tables_of(path: Path) -> sqlite3.Connection:
         database.executemany("INSERT INTO flow VALUES (?, ?)", pairwise(ordered))
     database.create_function("EXTRACT_ARG", 2, lambda number, key: arguments[number].get(key))
     return database
+
+
+def _insert_track(database: sqlite3.Connection, track: Any) -> None:
+    for table in ["track", "counter_track"] if track.HasField("counter") else ["track"]:
+        described = (track.uuid, track.parent_uuid, track.name)
+        database.execute(f"INSERT INTO {table} VALUES (?, ?, ?)", described)
 
 
 def _value(item: Any) -> Any:

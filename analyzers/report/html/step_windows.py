@@ -1,8 +1,8 @@
-"""The step timeline: a lane for each kind of work and each rank, bars in the colour of their step."""
+"""A window of steps: a lane for each kind of work and each rank, bars in the colour of their step."""
 
 from __future__ import annotations
 
-from analyzers.charts.step_windows import Timeline, TimelineLane
+from analyzers.charts.step_windows import StepWindow, WindowLane
 from analyzers.report.html.axes import LEFT, RIGHT, WIDTH, Scale, picture, x_axis
 from analyzers.report.html.markup import Markup, element, join
 from analyzers.text.figures import number
@@ -14,27 +14,27 @@ _DIGIT = 7
 """Width of a digit of a bar's label."""
 
 
-def timeline_chart(timeline: Timeline) -> Markup:
+def step_window_chart(window: StepWindow) -> Markup:
     """One window of steps."""
-    scale = Scale(0, max(1, timeline.duration_ns), LEFT, WIDTH - RIGHT)
-    colours = _colours(timeline)
+    scale = Scale(0, max(1, window.duration_ns), LEFT, WIDTH - RIGHT)
+    colours = _colours(window)
     top = 4.0
     lanes = []
-    for lane in timeline.lanes:
+    for lane in window.lanes:
         lanes.append(_lane(lane, top, scale, colours))
         top += lane.rows * _ROW + _GAP
-    axis = x_axis(scale, 2, top, f"ms from {timeline.origin_ns} ns of the recording's clock")
-    label = f"Timeline of {timeline.shown} steps of {timeline.callable}"
+    axis = x_axis(scale, 2, top, f"ms from {window.origin_ns} ns of the recording's clock")
+    label = f"Timeline of {window.shown} steps of {window.callable}"
     return picture(top + 38, label, axis, *lanes)
 
 
-def _colours(timeline: Timeline) -> dict[int, int]:
+def _colours(window: StepWindow) -> dict[int, int]:
     """Neighbouring steps differ: every number takes the next of a few colours."""
-    steps = sorted({step for lane in timeline.lanes for step in lane.number if step is not None})
+    steps = sorted({step for lane in window.lanes for step in lane.number if step is not None})
     return {step: index % _COLOURS for index, step in enumerate(steps)}
 
 
-def _lane(lane: TimelineLane, top: float, scale: Scale, colours: dict[int, int]) -> Markup:
+def _lane(lane: WindowLane, top: float, scale: Scale, colours: dict[int, int]) -> Markup:
     height = lane.rows * _ROW
     name = lane.kind if lane.rank is None else f"rank {lane.rank}"
     label = element("text", name, x=LEFT - 8, y=top + height / 2 + 4, class_="lane end")
@@ -47,7 +47,7 @@ def _lane(lane: TimelineLane, top: float, scale: Scale, colours: dict[int, int])
 
 
 def _bar(
-    lane: TimelineLane,
+    lane: WindowLane,
     bar: tuple[int | None, int, int, int],
     top: float,
     scale: Scale,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Interval(msgspec.Struct, frozen=True):
+class ConfidenceInterval(msgspec.Struct, frozen=True):
     """An interval, and the confidence that it reaches; None on a side that the sample is too small to bound."""
 
     low: float | None

@@ -25,7 +25,7 @@ class Trial(NamedTuple):
     proposed: int
 
 
-class Trend(NamedTuple):
+class AcceptanceTrend(NamedTuple):
     """The test's figures; `p_value` is one-sided: how likely a fall like this is if nothing changed."""
 
     first_third: float
@@ -70,7 +70,7 @@ def acceptance_trials(timings: Sequence[RequestTiming]) -> list[Trial]:
     return sorted(trials)
 
 
-def falling_trend(trials: Sequence[Trial]) -> Trend | None:
+def falling_trend(trials: Sequence[Trial]) -> AcceptanceTrend | None:
     """Cochran-Armitage with the times as scores; None for too few trials, or ones that vary in nothing.
 
     T = sum (t - mean t)(accepted - proposed p), Var T = p (1 - p) sum proposed (t - mean t)^2, z = T / sqrt(Var T),
@@ -91,7 +91,9 @@ def falling_trend(trials: Sequence[Trial]) -> Trend | None:
         return None
     z = statistic / math.sqrt(variance)
     third = len(trials) // 3
-    return Trend(_rate(trials[:third]), _rate(trials[-third:]), z, 0.5 * math.erfc(-z / math.sqrt(2)))
+    return AcceptanceTrend(
+        _rate(trials[:third]), _rate(trials[-third:]), z, 0.5 * math.erfc(-z / math.sqrt(2))
+    )
 
 
 def _rate(trials: Sequence[Trial]) -> float:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzers.history.steps import MINIMUM_RUNS, Floats, Segment, noise, potts, segments
+from analyzers.history.level_steps import MINIMUM_RUNS, Floats, Segment, noise, potts, segments
 
 
 def segment_costs(series: Floats, cap: float) -> dict[tuple[int, int], float]:
