@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from analyzers.machine import MachineFacts
 from analyzers.rundir import RequestRecord, RunDirectory, RunTiming
 from tests.builders import chrome, strace
 from tests.builders.manifests import device_map, write_manifest
+from tests.builders.requests import request, write_requests
 
 US, MS = 1_000, 1_000_000
 STEPS, RANKS, REQUESTS = 24, 8, 4
@@ -62,8 +61,7 @@ def write_run(
     if ranks_recorded:
         for rank, lines in enumerate(logs):
             run.rank_log(rank).write_text("\n".join(lines) + "\n")
-    records = [_request(index, published, tokens) for index in range(REQUESTS)]
-    run.requests.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+    write_requests(run.requests, *(_request(index, published, tokens) for index in range(REQUESTS)))
     profile: dict[str, Any] = {
         "name": "small",
         "model": {"layers": 2},
@@ -133,16 +131,5 @@ def _request(index: int, published: Sequence[int], tokens: Sequence[int]) -> Req
     times = [published[0]]
     for count, time in zip(of_steps, published[1:], strict=True):
         times += [time] * count
-    return RequestRecord(
-        request_id=f"request-{index}",
-        rank=index,
-        prompt_token_ids=[0] * 8,
-        output_token_ids=[7] * len(times),
-        send_ns=published[0] - 50 * MS,
-        token_times_ns=times,
-        finish_reason="length",
-        accepted=sum(of_steps) - STEPS,
-        proposed=STEPS,
-        steps=STEPS,
-        discarded=0,
-    )
+    counts = {"accepted": sum(of_steps) - STEPS, "proposed": STEPS, "steps": STEPS, "discarded": 0}
+    return request(f"request-{index}", times, rank=index, send_ns=published[0] - 50 * MS, **counts)

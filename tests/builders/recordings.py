@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyzers.machine import MachineFacts
 from analyzers.measurement import measure
 from analyzers.readers.requests import RequestTiming
 from analyzers.recording.clocks import ONE_HOST_CLOCK, ClockAlignment
 from analyzers.recording.rank_naming import RankAssignment
 from analyzers.recording.recording import Recording
-from analyzers.rundir import SCHEMA_VERSION, Manifest, RunTiming
 from analyzers.swimlane import Timeline, timeline_of
 from analyzers.table.spans import SpanTable, empty_table
+from tests.builders.manifests import manifest
 
 
 def recording_of(
@@ -33,27 +32,10 @@ def recording_of(
         reports=[],
         ranks=RankAssignment(ranks={}, basis={}),
         ready_devices={},
-        manifest=None if depth is None else manifest_of(depth),
+        manifest=None if depth is None else manifest(profile={"name": "test", "engine": {"depth": depth}}),
         resources=[],
         mtp_accuracy=None,
         clocks=clocks,
-    )
-
-
-def manifest_of(depth: int) -> Manifest:
-    """The manifest of a complete run that declares `depth` dispatches in flight."""
-    return Manifest(
-        schema_version=SCHEMA_VERSION,
-        tool_version="0",
-        status="complete",
-        profile={"name": "test", "engine": {"depth": depth}},
-        argv=[],
-        versions={},
-        host=MachineFacts(),
-        git={},
-        device_map=[],
-        clocks={},
-        timing=RunTiming(started_ns=0),
     )
 
 

@@ -9,34 +9,8 @@ from typing import Any
 
 import pytest
 
-from analyzers.readers.chrome_trace import ChromeTrace, read_chrome_trace, stream_chrome_trace
-
-Issues = dict[str, tuple[int, int]]
-"""kind -> (count, lost)"""
-
-
-def event(name: str, at: float | str = 1, **fields: object) -> str:
-    return json.dumps({"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": at, "dur": 1, **fields})
-
-
-A, B, C = event("a", 1), event("b", 2), event("c", 3)
-
-
-def names(trace: ChromeTrace) -> list[str]:
-    return list(trace.spans.iter_names())
-
-
-def issues(trace: ChromeTrace) -> Issues:
-    return {issue.kind: (issue.count, issue.lost) for issue in trace.report.issues}
-
-
-def where(trace: ChromeTrace, kind: str) -> str:
-    return next(issue.where for issue in trace.report.issues if issue.kind == kind)
-
-
-def read(text: str | bytes) -> ChromeTrace:
-    return read_chrome_trace(text.encode() if isinstance(text, str) else text, "trace.json")
-
+from analyzers.readers.chrome_trace import ChromeTrace, stream_chrome_trace
+from tests.cases.trace_text import A, B, C, event, issues, names, read, where
 
 TIMES: list[tuple[str, int | None]] = [
     ('"1000"', 1_000_000), ('" 12 "', 12_000), ('"12.5"', 12_500), ('"1e3"', 1_000_000), ("1e3", 1_000_000),
@@ -199,29 +173,18 @@ def test_33_scopes_categories_and_local_ids_tell_spans_apart() -> None:
         ("id2", {"global": 1}, {"global": 2}),
         ("id", "0x10", 10),
     ):
-        found = (
-            asynchronous(
-                {"ph": "b", "name": "x", "id": 1, key: first, "ts": 0},
-                {"ph": "b", "name": "x", "id": 1, key: second, "ts": 1},
-                {"ph": "e", "name": "x", "id": 1, key: first, "ts": 5},
-                {"ph": "e", "name": "x", "id": 1, key: second, "ts": 9},
-            )
-            if key != "id2"
-            else asynchronous(
-                {"ph": "b", "name": "x", key: first, "ts": 0},
-                {"ph": "b", "name": "x", key: second, "ts": 1},
-                {"ph": "e", "name": "x", key: first, "ts": 5},
-                {"ph": "e", "name": "x", key: second, "ts": 9},
-            )
-        )
+        # An id beside id2 would count before it.
+        ids: dict[str, object] = {} if key == "id2" else {"id": 1}
+        found = asynchronous(
+            *({"ph": ph, "name": "x", **ids, key: value, "ts": at}
+              for ph, value, at in (("b", first, 0), ("b", second, 1), ("e", first, 5), ("e", second, 9)))
+        )  # fmt: skip
         assert found == {"x": [5_000, 8_000]}
     # A local id is one of its process.
     found = asynchronous(
-        {"ph": "b", "name": "x", "pid": 1, "id2": {"local": 1}, "ts": 0},
-        {"ph": "b", "name": "x", "pid": 2, "id2": {"local": 1}, "ts": 1},
-        {"ph": "e", "name": "x", "pid": 1, "id2": {"local": 1}, "ts": 5},
-        {"ph": "e", "name": "x", "pid": 2, "id2": {"local": 1}, "ts": 9},
-    )
+        *({"ph": ph, "name": "x", "pid": pid, "id2": {"local": 1}, "ts": at}
+          for ph, pid, at in (("b", 1, 0), ("b", 2, 1), ("e", 1, 5), ("e", 2, 9)))
+    )  # fmt: skip
     assert found == {"x": [5_000, 8_000]}
 
 

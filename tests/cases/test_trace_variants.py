@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 from pathlib import Path
 
@@ -11,39 +10,16 @@ import pytest
 
 from analyzers.analysis import analyze, judge
 from analyzers.errors import UnusableInputError
-from analyzers.readers.chrome_trace import ChromeTrace, read_chrome_trace, stream_chrome_trace
+from analyzers.readers.chrome_trace import stream_chrome_trace
 from analyzers.recording.recording import load_recording
-
-Issues = dict[str, tuple[int, int]]
-"""kind -> (count, lost)"""
-
-
-def event(name: str, at: float = 1, **fields: object) -> str:
-    return json.dumps({"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": at, "dur": 1, **fields})
+from tests.cases.trace_text import A, B, C, Issues, event, issues, names, read, where
 
 
 def named(name: bytes) -> bytes:
     return event("NAME", 2).encode().replace(b"NAME", name)
 
 
-A, B, C = event("a", 1), event("b", 2), event("c", 3)
 OPEN, SHUT = '{"traceEvents":[', "]}"
-
-
-def names(trace: ChromeTrace) -> list[str]:
-    return list(trace.spans.iter_names())
-
-
-def issues(trace: ChromeTrace) -> Issues:
-    return {issue.kind: (issue.count, issue.lost) for issue in trace.report.issues}
-
-
-def where(trace: ChromeTrace, kind: str) -> str:
-    return next(issue.where for issue in trace.report.issues if issue.kind == kind)
-
-
-def read(text: str | bytes) -> ChromeTrace:
-    return read_chrome_trace(text.encode() if isinstance(text, str) else text, "trace.json")
 
 
 DAMAGE: list[tuple[str, str | bytes, list[str], Issues]] = [

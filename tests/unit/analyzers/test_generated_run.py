@@ -26,6 +26,7 @@ from analyzers.report.terminal import render_terminal
 from analyzers.rundir import RequestRecord, RunDirectory, RunTiming
 from tests.builders import chrome, strace
 from tests.builders.manifests import device_map, write_manifest
+from tests.builders.requests import request, write_requests
 
 US, MS = 1_000, 1_000_000
 START = 1_000_000_000_000
@@ -127,24 +128,13 @@ def write_prefill(out: Writer, dispatch: int, start: int, end: int) -> None:
         )
 
 
-def request(index: int, last_step: int) -> RequestRecord:
+def answered(index: int, last_step: int) -> RequestRecord:
     times = [START - MS]
     for step in range(last_step + 1):
         times += [submitted(step) + 101 * MS] * (2 if step % 2 == 0 else 1)
     accepted = last_step // 2 + 1
-    return RequestRecord(
-        request_id=f"request-{index}",
-        rank=index % RANKS,
-        prompt_token_ids=[0] * 64,
-        output_token_ids=[7] * len(times),
-        send_ns=START - 200 * MS,
-        token_times_ns=times,
-        finish_reason="length",
-        accepted=accepted,
-        proposed=last_step + 1,
-        steps=last_step + 1,
-        discarded=0,
-    )
+    counts = {"accepted": accepted, "proposed": last_step + 1, "steps": last_step + 1, "discarded": 0}
+    return request(f"request-{index}", times, rank=index % RANKS, send_ns=START - 200 * MS, **counts)
 
 
 @pytest.fixture(scope="module")
@@ -163,11 +153,9 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run.rank_log(rank).write_text("\n".join(records) + "\n")
     ranks_together = [line for lines in zip(*out.records, strict=True) for line in lines]
     run.server_log.write_text("\n".join(["engine starting", *ranks_together, *out.node_records]) + "\n")
-    requests = [request(0, last_step=140), *(request(index, last_step=142) for index in range(1, 32))]
-    warm_up = msgspec.structs.replace(request(99, last_step=3), phase="warmup")
-    run.requests.write_bytes(
-        b"\n".join(msgspec.json.encode(record) for record in [warm_up, *requests]) + b"\n"
-    )
+    requests = [answered(0, last_step=140), *(answered(index, last_step=142) for index in range(1, 32))]
+    warm_up = msgspec.structs.replace(answered(99, last_step=3), phase="warmup")
+    write_requests(run.requests, warm_up, *requests)
     write_manifest(
         run,
         profile={"name": "generated", "engine": {"depth": 2}},

@@ -26,14 +26,14 @@ from analyzers.report.model import Report
 from analyzers.swimlane import Timeline, timeline_of
 from analyzers.swimlane.model import FlowPhase, Slice
 from analyzers.table.callables import is_prefill
-from analyzers.table.spans import Clock, Lane, Source, SpanTable, SpanTableBuilder
+from analyzers.table.spans import Source, SpanTable
 from tests.builders.comparable_runs import STEPS, write_run
 from tests.builders.recordings import recording_of
+from tests.builders.spans import Spans
 
 TESTS = Path(__file__).parents[2]
 CAPTURES = sorted((TESTS / "cases" / "data" / "traces").iterdir())
 SMOKE_RUN = TESTS / "properties" / "data" / "smoke-run"
-LOG = "server.log"
 
 
 def slices(timeline: Timeline) -> Iterator[Slice]:
@@ -184,14 +184,14 @@ def test_a_generated_run_has_the_counts_that_it_was_written_with(generated: Path
 
 def unidentified(*, wait_of_the_second_ns: int = 600) -> SpanTable:
     """Two dispatches in flight at once that nothing but their order tells apart."""
-    table = SpanTableBuilder(Source.SERVING)
+    table = Spans(Source.SERVING)
     for tid, name, start_ns, end_ns in [
         (1, "decode.worker_submit", 0, 10),
         (1, "decode.worker_submit", 100, 110),
         (2, "decode.worker_wait", 150, 400),
         (2, "decode.worker_wait", 410, wait_of_the_second_ns),
     ]:
-        table.append(name, start_ns, end_ns - start_ns, Lane("trace.json", 1, tid), clock=Clock.HOST)
+        table.add(name, start_ns, end_ns, tid)
     return table.build()
 
 
@@ -215,14 +215,10 @@ def test_without_a_declared_depth_the_same_pairs_are_counted_and_drawn() -> None
 
 
 def test_a_submit_that_waits_for_the_step_ahead_puts_nothing_in_flight() -> None:
-    table = SpanTableBuilder(Source.SERVING)
+    table = Spans(Source.SERVING)
     for dispatch, (submit_ns, returned_ns, completed_ns) in enumerate([(0, 10, 100), (20, 105, 200)], 1):
-        for tid, end, start_ns, end_ns in [
-            (1, "submit", submit_ns, returned_ns),
-            (2, "wait", returned_ns, completed_ns),
-        ]:
-            name, lane = f"decode.worker_{end}", Lane("trace.json", 1, tid)
-            table.append(name, start_ns, end_ns - start_ns, lane, clock=Clock.HOST, dispatch_id=dispatch)
+        table.add("decode.worker_submit", submit_ns, returned_ns, 1, dispatch_id=dispatch)
+        table.add("decode.worker_wait", returned_ns, completed_ns, 2, dispatch_id=dispatch)
     measured = measure(recording_of(table.build(), depth=2))
     assert report_of(measured).pipelines[0].most_in_flight == 1
     drawn = counters(timeline_of(measured), "dispatches in flight")
@@ -230,10 +226,10 @@ def test_a_submit_that_waits_for_the_step_ahead_puts_nothing_in_flight() -> None
 
 
 def test_a_submit_of_negative_duration_makes_an_id_of_two_submits_ambiguous_for_everybody() -> None:
-    valid, invalid = (SpanTableBuilder(Source.SERVING) for _ in range(2))
-    valid.append("decode.worker_submit", 0, 10, Lane("trace.json", 1, 1), clock=Clock.HOST, dispatch_id=7)
-    valid.append("decode.worker_wait", 20, 30, Lane("trace.json", 1, 2), clock=Clock.HOST, dispatch_id=7)
-    invalid.append("decode.worker_submit", 12, -4, Lane("trace.json", 1, 1), clock=Clock.HOST, dispatch_id=7)
+    valid, invalid = (Spans(Source.SERVING) for _ in range(2))
+    valid.add("decode.worker_submit", 0, 10, 1, dispatch_id=7)
+    valid.add("decode.worker_wait", 20, 50, 2, dispatch_id=7)
+    invalid.add("decode.worker_submit", 12, 8, 1, dispatch_id=7)
     measured = measure(recording_of(valid.build(), invalid=invalid.build()))
     report, timeline = report_of(measured), timeline_of(measured)
     assert (report.lifecycle.pairs, [fault.kind for fault in report.lifecycle.faults]) == (
@@ -245,14 +241,13 @@ def test_a_submit_of_negative_duration_makes_an_id_of_two_submits_ambiguous_for_
 
 def apart(*skews_ns: int) -> SpanTable:
     """Rounds of two ranks whose runners start together and end so far apart."""
-    table = SpanTableBuilder(Source.STRACE)
+    table = Spans(Source.STRACE)
     for number, skew_ns in enumerate(skews_ns, 1):
         for rank in (0, 1):
             at, end = 10_000 * number, 10_000 * number + 5_000 + rank * skew_ns
-            lane = Lane(LOG, 10 + rank, 1)
-            ids: dict[str, Any] = {"rank": rank, "invocation": number}
-            table.append("chip.run.runner_run", at, end - at, lane, clock=Clock.HOST, **ids)
-            table.append("chip.run", at, end - at, lane, clock=Clock.HOST, dispatch_id=number, **ids)
+            ids: dict[str, Any] = {"pid": 10 + rank, "rank": rank, "invocation": number}
+            table.add("chip.run.runner_run", at, end, **ids)
+            table.add("chip.run", at, end, dispatch_id=number, **ids)
     return table.build()
 
 

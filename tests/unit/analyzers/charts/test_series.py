@@ -6,7 +6,6 @@ import json
 import re
 import statistics
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from analyzers.charts.step_windows import STEPS_SHOWN
 from analyzers.report.model import Report
 from tests.builders.chrome import dispatch, event, write_trace
 from tests.builders.places import TRACES
+from tests.builders.requests import request, write_requests
 from tests.builders.strace import record
 
 CAPTURE = TRACES / "simpler-l3_n4_slow_rank2.log"
@@ -161,20 +161,11 @@ def test_grids_are_bounded_whatever_the_number_of_ranks(tmp_path: Path) -> None:
 
 
 def test_only_the_longest_of_many_requests_are_listed(tmp_path: Path) -> None:
-    records: list[dict[str, Any]] = [
-        {"id": f"r{index}", "send_ns": index, "chunks": [[index + 1_000 * (index + 1), 1]]}
+    records = [
+        request(f"r{index}", [index + 500, index + 1_000 * (index + 1)], send_ns=index)
         for index in range(MAX_REQUESTS + 50)
     ]
-    own = [
-        {
-            "request_id": record["id"], "rank": 0, "prompt_token_ids": [1], "output_token_ids": [1, 2],
-            "send_ns": record["send_ns"], "token_times_ns": [record["send_ns"] + 500, record["chunks"][0][0]],
-            "finish_reason": "length",
-        }
-        for record in records
-    ]  # fmt: skip
-    path = tmp_path / "requests.jsonl"
-    path.write_text("\n".join(map(json.dumps, own)))
+    path = write_requests(tmp_path / "requests.jsonl", *records)
     columns = analyze([path]).series.requests
     assert columns is not None
     assert (columns.requests, len(columns.id)) == (MAX_REQUESTS + 50, MAX_REQUESTS)

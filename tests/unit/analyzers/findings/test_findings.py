@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,18 @@ from analyzers.analysis import analyze_recording
 from analyzers.machine import MachineFacts, MachineState
 from analyzers.recording.recording import load_recording
 from analyzers.report.model import Finding, FindingCode, Report
-from analyzers.rundir import RankProcess
+from analyzers.rundir import RankProcess, RequestRecord
 from tests.builders import chrome, strace
-from tests.builders.manifests import manifest
+from tests.builders.manifests import device_map, manifest
+from tests.builders.requests import request, write_requests
 
 US, MS = 1_000, 1_000_000
 DECODE = "decode"
 STEPS, PERIOD = 20, 100 * MS
+
+
+def at(step: int) -> int:
+    return step * PERIOD
 
 
 class Recorded:
@@ -33,7 +39,7 @@ class Recorded:
         self.device_map: list[RankProcess] = []
         self.events: list[dict[str, Any]] = []
         self.records: list[str] = []
-        self.requests: list[dict[str, Any]] = []
+        self.requests: list[RequestRecord] = []
 
     def span(self, name: str, start: int, end: int, tid: int, **args: Any) -> None:
         self.events.append(
@@ -80,22 +86,31 @@ class Recorded:
             name = "chip.run.runner_run.device_wall"
             self.records.append(strace.record(name, 5, device_wall, pid=pid, inv=dispatch, clk="dev"))
 
+    def rounds(self, ranks: int, late: Callable[[int, int], int], steps: int = STEPS) -> None:
+        """A runner of 39 ms on every rank in every step, and `late` (step, rank) ns more."""
+        for step, rank in itertools.product(range(1, steps + 1), range(ranks)):
+            start = at(step)
+            self.run(rank, step, start, (start + MS, start + 40 * MS + late(step, rank)))
+
+    def on_shared_cores(self, ranks: int) -> None:
+        """Of a machine with two cores for all the ranks."""
+        self.host, self.load = MachineFacts(cores=2), 0.0
+        self.device_map = device_map(range(ranks), first_pid=100)
+
     def report(self) -> Report:
-        files: dict[str, str] = {}
+        place, files = self._directory, []
         if self.events:
-            files["trace.json"] = json.dumps({"traceEvents": self.events})
+            files.append(chrome.write_trace(place / "trace.json", self.events))
         if self.records:
-            pids = sorted({record.split("pid=")[1].split()[0] for record in self.records})
-            ready = [strace.ready(int(pid), int(pid) - 100) for pid in pids]
-            files["server.log"] = "\n".join([*ready, *self.records]) + "\n"
+            pids = sorted({int(record.split("pid=")[1].split()[0]) for record in self.records})
+            ready = [strace.ready(pid, pid - 100) for pid in pids]
+            files.append(strace.write_log(place / "server.log", *ready, *self.records))
         if self.requests:
-            files["requests.jsonl"] = "\n".join(map(json.dumps, self.requests)) + "\n"
-        for name, text in files.items():
-            (self._directory / name).write_text(text)
+            files.append(write_requests(place / "requests.jsonl", *self.requests))
         profile = {"name": "test", "engine": {"depth": self._depth}}
         before = MachineState(load_average_1min=self.load)
         own = manifest(profile=profile, host=self.host, device_map=self.device_map, host_before=before)
-        recording = load_recording([self._directory / name for name in files])
+        recording = load_recording(files)
         return analyze_recording(dataclasses.replace(recording, manifest=own))
 
 
@@ -106,10 +121,6 @@ def recorded(tmp_path: Path) -> Recorded:
 
 def found(report: Report, code: FindingCode) -> list[Finding]:
     return [finding for finding in report.findings if finding.code == code]
-
-
-def at(step: int) -> int:
-    return step * PERIOD
 
 
 def steps_in_flight(recorded: Recorded, count: int = STEPS) -> None:
@@ -210,10 +221,7 @@ def slow_rank_of(step: int, kind: str) -> int | None:
 
 @pytest.mark.parametrize("kind", ["persistent", "rotating", "none"])
 def test_a_persistent_straggler_is_told_from_a_rotating_one(kind: str, recorded: Recorded) -> None:
-    for step in range(1, STEPS + 1):
-        for rank in range(4):
-            late = 8 * MS if rank == slow_rank_of(step, kind) else 0
-            recorded.run(rank, step, at(step), (at(step) + MS, at(step) + 40 * MS + late))
+    recorded.rounds(4, lambda step, rank: 8 * MS * (rank == slow_rank_of(step, kind)))
     report = recorded.report()
     stragglers, rotating = found(report, "straggler"), found(report, "no_persistent_straggler")
     if kind == "persistent":
@@ -373,13 +381,8 @@ def test_acceptance_that_falls_over_the_run_is_told(falls: bool, recorded: Recor
     # third; steady: every second.
     accepted = [int(step < 30 or step % 3 == 0) if falls else step % 2 for step in range(60)]
     times = [0, *(at(step + 1) for step in range(60) for _ in range(1 + accepted[step]))]
-    recorded.requests.append(
-        {
-            "request_id": "a", "rank": 0, "prompt_token_ids": [1], "output_token_ids": [0] * len(times),
-            "send_ns": -MS, "token_times_ns": times, "finish_reason": "length", "steps": 60, "proposed": 60,
-            "accepted": sum(accepted), "discarded": 0,
-        }
-    )  # fmt: skip
+    counts = {"steps": 60, "proposed": 60, "accepted": sum(accepted), "discarded": 0}
+    recorded.requests.append(request("a", times, send_ns=-MS, **counts))
     findings = found(recorded.report(), "acceptance_fell")
     assert len(findings) == int(falls)
     for finding in findings:
@@ -419,10 +422,7 @@ def test_late_ranks_are_a_warning_where_they_are_common(
     late_rounds: int, severity: str, recorded: Recorded
 ) -> None:
     # Of 30 rounds, one is 3 % and two are 7 %.
-    for step in range(1, 31):
-        for rank in range(4):
-            late = 8 * MS if step <= late_rounds and rank == step else 0
-            recorded.run(rank, step, at(step), (at(step) + MS, at(step) + 40 * MS + late))
+    recorded.rounds(4, lambda step, rank: 8 * MS * (step <= late_rounds and rank == step), steps=30)
     [finding] = found(recorded.report(), "late_ranks")
     assert finding.severity == severity
     tails = "1 long tail" if late_rounds == 1 else "2 long tails"
@@ -431,10 +431,7 @@ def test_late_ranks_are_a_warning_where_they_are_common(
 
 
 def test_a_named_straggler_comes_before_what_it_causes(recorded: Recorded) -> None:
-    for step in range(1, STEPS + 1):
-        for rank in range(4):
-            late = 8 * MS if rank == 2 else 0
-            recorded.run(rank, step, at(step), (at(step) + MS, at(step) + 40 * MS + late))
+    recorded.rounds(4, lambda _, rank: 8 * MS * (rank == 2))
     findings = recorded.report().findings
     assert [(finding.code, finding.severity) for finding in findings] == [
         ("straggler", "warning"),
@@ -465,10 +462,7 @@ def test_binds_that_runners_wait_for_are_a_warning(
 
 def noisy_ranks(recorded: Recorded, *, rank_2: int, scatter: int) -> None:
     """Ranks 0, 1 and 3 end up to 4 `scatter` after 40 ms, each in its own order; rank 2 always `rank_2` ns after."""
-    for step in range(1, STEPS + 1):
-        for rank in range(4):
-            late = rank_2 if rank == 2 else step * (1 + rank) % 5 * scatter
-            recorded.run(rank, step, at(step), (at(step) + MS, at(step) + 40 * MS + late))
+    recorded.rounds(4, lambda step, rank: rank_2 if rank == 2 else step * (1 + rank) % 5 * scatter)
 
 
 def test_a_rank_is_late_by_more_than_the_others_vary(recorded: Recorded) -> None:
@@ -484,16 +478,13 @@ def test_a_rank_that_is_last_within_the_scatter_is_no_straggler_to_warn_of(recor
     assert finding.title == "hid ab: rank 2 is most often the last to end, within the scatter"
 
 
-def request(rank: int, number: int = 0) -> dict[str, Any]:
-    return {
-        "request_id": f"{rank}-{number}", "rank": rank, "prompt_token_ids": [1], "output_token_ids": [0, 0],
-        "send_ns": 0, "token_times_ns": [MS, at(STEPS + 1)], "finish_reason": "length", "phase": "measured",
-    }  # fmt: skip
+def answered_by(rank: int) -> RequestRecord:
+    return request("r", [MS, at(STEPS + 1)], rank=rank)
 
 
 def test_a_rank_with_more_requests_is_last_by_its_work(recorded: Recorded) -> None:
     noisy_ranks(recorded, rank_2=40 * MS, scatter=3 * MS)
-    recorded.requests += [request(0), request(1), request(2), request(2, 1), request(3)]
+    recorded.requests += [answered_by(rank) for rank in (0, 1, 2, 2, 3)]
     report = recorded.report()
     assert found(report, "straggler") == []
     [finding] = found(report, "uneven_work")
@@ -504,7 +495,7 @@ def test_a_rank_with_more_requests_is_last_by_its_work(recorded: Recorded) -> No
 
 def test_a_slow_rank_with_as_many_requests_as_the_others_is_a_straggler(recorded: Recorded) -> None:
     noisy_ranks(recorded, rank_2=40 * MS, scatter=3 * MS)
-    recorded.requests += [request(rank) for rank in range(4)]
+    recorded.requests += [answered_by(rank) for rank in range(4)]
     report = recorded.report()
     assert found(report, "uneven_work") == []
     assert [finding.severity for finding in found(report, "straggler")] == ["warning"]
@@ -523,11 +514,8 @@ def test_ranks_that_share_cores_are_late_now_and_then_and_nobody_is_warned(
     cores: int | None, load: float | None, shared: str, recorded: Recorded
 ) -> None:
     recorded.host, recorded.load = MachineFacts(cores=cores), load
-    recorded.device_map = [RankProcess(rank, 100 + rank, f"cpu:{rank}") for rank in range(4)]
-    for step in range(1, STEPS + 1):
-        for rank in range(4):
-            late = (0, 8, 16, 24)[(step + rank) % 4] * MS
-            recorded.run(rank, step, at(step), (at(step) + MS, at(step) + 40 * MS + late))
+    recorded.device_map = device_map(range(4), first_pid=100)
+    recorded.rounds(4, lambda step, rank: (step + rank) % 4 * 8 * MS)
     findings = recorded.report().findings
     told = [finding for finding in findings if finding.code in ("no_persistent_straggler", "late_ranks")]
     assert len(told) == 2
@@ -536,12 +524,8 @@ def test_ranks_that_share_cores_are_late_now_and_then_and_nobody_is_warned(
 
 
 def test_ranks_that_are_slow_in_turn_are_warned_of_on_shared_cores_too(recorded: Recorded) -> None:
-    recorded.host, recorded.load = MachineFacts(cores=2), 0.0
-    recorded.device_map = [RankProcess(rank, 100 + rank, f"cpu:{rank}") for rank in range(4)]
-    for step in range(1, STEPS + 1):
-        for rank in range(4):
-            late = (step * 7 + rank) % 3 * 4 * MS + (60 * MS if rank == step % 4 else 0)
-            recorded.run(rank, step, at(step), (at(step) + MS, at(step) + 40 * MS + late))
+    recorded.on_shared_cores(4)
+    recorded.rounds(4, lambda step, rank: (step * 7 + rank) % 3 * 4 * MS + 60 * MS * (rank == step % 4))
     first = recorded.report().findings[0]
     assert (first.code, first.severity) == ("no_persistent_straggler", "warning")
     assert first.title.endswith("in 100 % of the rounds one rank is far behind the others")
@@ -551,13 +535,9 @@ def test_ranks_that_are_slow_in_turn_are_warned_of_on_shared_cores_too(recorded:
 def test_two_ranks_slow_in_turn_are_told_from_chance_by_how_steady_their_distance_is(
     alternates: bool, severity: str, recorded: Recorded
 ) -> None:
-    recorded.host, recorded.load = MachineFacts(cores=2), 0.0
-    recorded.device_map = [RankProcess(rank, 100 + rank, f"cpu:{rank}") for rank in range(2)]
-    for step in range(1, STEPS + 1):
-        for rank in range(2):
-            distance = (50 + step % 3) * MS if alternates else step * 2 * MS
-            late = distance if rank == step % 2 else 0
-            recorded.run(rank, step, at(step), (at(step) + MS, at(step) + 40 * MS + late))
+    recorded.on_shared_cores(2)
+    distance = (lambda step: 50 + step % 3) if alternates else (lambda step: 2 * step)
+    recorded.rounds(2, lambda step, rank: distance(step) * MS * (rank == step % 2))
     [finding] = found(recorded.report(), "no_persistent_straggler")
     assert finding.severity == severity
 
@@ -567,10 +547,7 @@ def test_two_ranks_slow_in_turn_are_told_from_chance_by_how_steady_their_distanc
 
 def healthy_ranks(recorded: Recorded) -> None:
     steps_in_flight(recorded)
-    for step in range(1, STEPS + 1):
-        for rank in range(4):
-            end = at(step) + 90 * MS + (step + rank) % 4 * US
-            recorded.run(rank, step, at(step), (at(step) + MS, end))
+    recorded.rounds(4, lambda step, rank: 50 * MS + (step + rank) % 4 * US)
 
 
 def test_a_healthy_recording_says_so_in_one_sentence(recorded: Recorded) -> None:
@@ -584,8 +561,7 @@ def test_a_healthy_recording_says_so_in_one_sentence(recorded: Recorded) -> None
 
 
 def test_on_shared_cores_a_healthy_run_says_what_it_could_not_show(recorded: Recorded) -> None:
-    recorded.host, recorded.load = MachineFacts(cores=2), 0.0
-    recorded.device_map = [RankProcess(rank, 100 + rank, f"cpu:{rank}") for rank in range(4)]
+    recorded.on_shared_cores(4)
     healthy_ranks(recorded)
     [finding] = found(recorded.report(), "healthy")
     # The ends of a round lie 0 to 3 us after 90 ms.

@@ -18,9 +18,10 @@ from analyzers.gate.metrics import REGISTRY, canonical, metric, run_values, spli
 from analyzers.gate.model import Samples
 from analyzers.gate.samples import read_samples, samples_of_runs, write_samples
 from analyzers.machine import MachineFacts
-from analyzers.rundir import Manifest, RequestRecord
+from analyzers.rundir import Manifest
 from dsv4bench.cli import app
 from tests.builders import manifests
+from tests.builders.requests import request, write_requests
 
 MS = 1_000_000
 HOST = MachineFacts(processor="Abacus", cores=2, memory_bytes=2**33, hostname="here")
@@ -48,23 +49,13 @@ def write_run(root: Path, step_ms: int = 30, *, error: str | None = None, **chan
     arrivals = [100]
     for step, tokens in enumerate((2, 1, 2, 1), 1):
         arrivals += [100 + step * step_ms] * tokens
-    record = RequestRecord(
-        request_id="r0",
-        rank=0,
-        prompt_token_ids=[1, 2],
-        output_token_ids=list(range(len(arrivals))),
-        send_ns=5 * MS,
-        token_times_ns=[(5 + time) * MS for time in arrivals],
-        finish_reason="length",
-        accepted=2,
-        proposed=4,
-        steps=4,
-        discarded=0,
-        error=error,
+    times, counts = (
+        [(5 + time) * MS for time in arrivals],
+        {"accepted": 2, "proposed": 4, "steps": 4, "discarded": 0},
     )
     root.mkdir(parents=True)
     (root / "run.json").write_bytes(msgspec.json.encode(manifest(**changes)))
-    (root / "requests.jsonl").write_bytes(msgspec.json.encode(record) + b"\n")
+    write_requests(root / "requests.jsonl", request("r0", times, send_ns=5 * MS, error=error, **counts))
     return root
 
 

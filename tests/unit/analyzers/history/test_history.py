@@ -20,9 +20,10 @@ from analyzers.history.html import render_history
 from analyzers.history.store import open_history
 from analyzers.history.trends import Selection, figure, group, known_metric, select, trend
 from analyzers.machine import MachineFacts
-from analyzers.rundir import RequestRecord, RunDirectory, RunStatus, RunTiming
+from analyzers.rundir import RunDirectory, RunStatus, RunTiming
 from dsv4bench.cli import app
 from tests.builders.manifests import write_manifest
+from tests.builders.requests import request, write_requests
 
 MS = 1_000_000
 DAY = 86_400 * 10**9
@@ -61,8 +62,7 @@ def write_run(
     )
     if requests:
         times = [round((20 + tpot_ms * token) * MS) for token in range(5)]
-        record = RequestRecord("r0", 0, [1, 2], [3, 4, 5, 6, 7], 0, times, "length", steps=4)
-        run.requests.write_bytes(msgspec.json.encode(record) + b"\n")
+        write_requests(run.requests, request("r0", times, steps=4))
     return root
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from analyzers.recording.recording import Recording, load_recording
 from analyzers.rundir import RequestRecord, RunTiming
 from tests.builders import chrome, strace
 from tests.builders.manifests import device_map, manifest
+from tests.builders.requests import request, write_requests
 
 US, MS = 1_000, 1_000_000
 START = 1_000 * MS
@@ -39,17 +39,9 @@ def record(rank: int, inv: int, name: str, start: float, end: float, **ids: Any)
     return strace.record(name, at, lasts, pid=10 + rank, inv=inv, **ids)
 
 
-def request(name: str, phase: str, rank: int, send: float, *tokens: float) -> RequestRecord:
-    return RequestRecord(
-        request_id=name,
-        rank=rank,
-        prompt_token_ids=[1],
-        output_token_ids=[2] * len(tokens),
-        send_ns=START + round(send * MS),
-        token_times_ns=[START + round(time * MS) for time in tokens],
-        finish_reason="length",
-        phase=phase,  # type: ignore[arg-type]
-    )
+def sent(name: str, phase: str, rank: int, send: float, *tokens: float) -> RequestRecord:
+    times = [START + round(time * MS) for time in tokens]
+    return request(name, times, phase=phase, rank=rank, send_ns=START + round(send * MS))
 
 
 @pytest.fixture
@@ -80,24 +72,18 @@ def recording(tmp_path: Path) -> Recording:
                 record(rank, step, "chip.run", at + 2, at + 7, dispatch_id=100 + step),
             ]
     requests = [
-        request("warm", "warmup", 0, 1, 5, 6),
-        request("a", "measured", 0, 15, 36, 50, 60, 70),
-        request("b", "measured", 1, 15, 37, 51, 99),
+        sent("warm", "warmup", 0, 1, 5, 6),
+        sent("a", "measured", 0, 15, 36, 50, 60, 70),
+        sent("b", "measured", 1, 15, 37, 51, 99),
     ]
-    trace, log, sent = tmp_path / "trace.json", tmp_path / "server.log", tmp_path / "requests.jsonl"
-    trace.write_text(json.dumps({"traceEvents": events}))
-    ready = "".join(f"[chip_process pid={10 + rank} dev={rank}] ready\n" for rank in (0, 1))
-    log.write_text(ready + "\n".join(records) + "\n")
-    sent.write_text("\n".join(json.dumps(_plain(entry)) for entry in requests) + "\n")
-    return load_recording([trace, log, sent])
-
-
-def _plain(entry: RequestRecord) -> dict[str, Any]:
-    return {
-        name: getattr(entry, name)
-        for name in RequestRecord.__struct_fields__
-        if getattr(entry, name) is not None
-    }
+    ready = [strace.ready(10 + rank, rank) for rank in (0, 1)]
+    return load_recording(
+        [
+            chrome.write_trace(tmp_path / "trace.json", events),
+            strace.write_log(tmp_path / "server.log", *ready, *records),
+            write_requests(tmp_path / "requests.jsonl", *requests),
+        ]
+    )
 
 
 def with_manifest(recording: Recording, window_start: float) -> Recording:

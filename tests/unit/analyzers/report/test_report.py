@@ -9,7 +9,6 @@ import io
 import re
 from pathlib import Path
 
-import msgspec
 import pytest
 from rich.console import Console
 
@@ -18,8 +17,8 @@ from analyzers.report.markdown import render_markdown
 from analyzers.report.model import Report
 from analyzers.report.tables import report_tables, validation_tables
 from analyzers.report.terminal import render_terminal
-from analyzers.rundir import RequestRecord
 from tests.builders.places import CASES, TRACES
+from tests.builders.requests import request, write_requests
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +83,9 @@ def test_figures_that_cannot_be_had_are_unavailable_not_zero() -> None:
 def test_prefix_reuse_has_a_row_where_requests_tell_of_it(tmp_path: Path) -> None:
     def rows(*cached: int | None) -> list[list[str]]:
         records = [
-            RequestRecord(f"r{index}", 0, [2, 3], [4, 5], 0, [10, 20], "length", cached_tokens=tokens)
-            for index, tokens in enumerate(cached)
+            request(f"r{index}", [10, 20], cached_tokens=tokens) for index, tokens in enumerate(cached)
         ]
-        path = tmp_path / "requests.jsonl"
-        path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+        path = write_requests(tmp_path / "requests.jsonl", *records)
         overview = next(table for table in report_tables(analyze([path])) if table.title == "Overview")
         return [row for row in overview.written() if row[0] == "prefix reuse"]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,29 +11,15 @@ from analyzers.steps.bubbles import PhaseIntervals, StepPhase, StepTime, measure
 from analyzers.steps.lifecycle import check_lifecycles
 from analyzers.steps.pipeline import measure_pipeline
 from analyzers.table.callables import DispatchNames
-from analyzers.table.spans import (
-    ABSENT,
-    Clock,
-    Lane,
-    Source,
-    SpanTable,
-    SpanTableBuilder,
-    concatenate,
-    empty_table,
-)
-
-ENGINE = "trace.json"
+from analyzers.table.spans import ABSENT, Clock, Source, SpanTable, concatenate, empty_table
+from tests.builders.spans import Spans
 
 
-class Serving:
-    """A serving trace, span by span: (start, end) in ns."""
+class Serving(Spans):
+    """A serving trace, step by step."""
 
     def __init__(self, clock: Clock = Clock.HOST) -> None:
-        self.table = SpanTableBuilder(Source.SERVING)
-        self._clock = clock
-
-    def add(self, name: str, start: int, end: int, tid: int, **ids: Any) -> None:
-        self.table.append(name, start, end - start, Lane(ENGINE, 1, tid), clock=self._clock, **ids)
+        super().__init__(Source.SERVING, clock=clock)
 
     def step(self, step: int, at: int, done: int) -> None:
         """Scheduled at `at`, with 10 ns each of schedule, prepare and submit; published 30 ns after `done`."""
@@ -49,7 +33,7 @@ class Serving:
 
 def ranks(*runs: tuple[int, int, int, int, int]) -> SpanTable:
     """Runs of (rank, dispatch, root start, runner start, runner end); validate takes 4 ns, the claim 6 more."""
-    table = SpanTableBuilder(Source.STRACE)
+    table = Spans(Source.STRACE)
     for rank, dispatch, start, runner, end in runs:
         for name, begins, ends, dispatch_id in (
             ("chip.run", start, end + 10, dispatch),
@@ -57,17 +41,8 @@ def ranks(*runs: tuple[int, int, int, int, int]) -> SpanTable:
             ("chip.run.runner_run", runner, end, ABSENT),
             ("chip.run.validate", end, end + 4, ABSENT),
         ):
-            lane = Lane("log", 100 + rank, 1)
-            table.append(
-                name,
-                begins,
-                ends - begins,
-                lane,
-                clock=Clock.HOST,
-                rank=rank,
-                invocation=dispatch,
-                dispatch_id=dispatch_id,
-            )
+            ids = {"rank": rank, "invocation": dispatch, "dispatch_id": dispatch_id}
+            table.add(name, begins, ends, pid=100 + rank, **ids)
     return table.build()
 
 
@@ -90,7 +65,7 @@ def test_a_step_alone_is_charged_with_everything_it_does() -> None:
     serving.step(2, 1_000, 1_900)
     # Rank 1 ends last: its phases are the path, although rank 0 has the longer root.
     result = measure(
-        serving.table.build(),
+        serving.build(),
         ranks(
             (0, 1, 50, 60, 800),
             (1, 1, 60, 80, 850),
@@ -122,7 +97,7 @@ def test_what_a_step_did_behind_the_step_ahead_is_hidden_and_charged_to_nobody()
     serving = Serving()
     serving.step(1, 0, 900)
     serving.step(2, 300, 1_700)
-    result = measure(serving.table.build(), ranks((0, 1, 50, 60, 850), (0, 2, 870, 880, 1_650)))
+    result = measure(serving.build(), ranks((0, 1, 50, 60, 850), (0, 2, 870, 880, 1_650)))
     assert result is not None
     # [930, 1730): the rest of the runner, validate, wait and reclaim. All before it lies behind step 1.
     assert means(result) == {
@@ -137,7 +112,7 @@ def test_without_ranks_everything_behind_the_submit_is_wait() -> None:
     serving = Serving()
     serving.step(1, 0, 900)
     serving.step(2, 1_000, 1_900)
-    result = measure(serving.table.build())
+    result = measure(serving.build())
     assert result is not None
     assert not result.ranks_known
     assert means(result) == {
@@ -149,7 +124,7 @@ def test_a_trace_on_a_clock_of_its_own_is_not_joined_with_the_ranks() -> None:
     serving = Serving(Clock.FILE)
     serving.step(1, 0, 900)
     serving.step(2, 1_000, 1_900)
-    result = measure(serving.table.build(), ranks((0, 1, 50, 60, 850), (0, 2, 1_040, 1_060, 1_840)))
+    result = measure(serving.build(), ranks((0, 1, 50, 60, 850), (0, 2, 1_040, 1_060, 1_840)))
     assert result is not None
     assert not result.ranks_known
 
@@ -159,7 +134,7 @@ def test_the_publication_is_the_last_that_every_step_has() -> None:
     serving.step(1, 0, 900)
     serving.add("decode.worker_submit", 1_000, 1_010, 3, step_id=2, dispatch_id=2)
     serving.add("decode.worker_wait", 1_020, 1_800, 4, step_id=2, dispatch_id=2)
-    result = measure(serving.table.build())
+    result = measure(serving.build())
     assert result is not None
     assert result.published_by == "worker_wait"
     assert (result.wall.mean, means(result)["reclaim"]) == (900, 0)
@@ -188,7 +163,7 @@ def test_steps_that_cannot_be_split_are_counted() -> None:
         for rank in (0, 1)
         if (rank, step) != (1, 2)
     ]
-    result = measure(serving.table.build(), ranks(*runs))
+    result = measure(serving.build(), ranks(*runs))
     assert result is not None
     assert result.left_out == {"no rank records": 1, "prefill between": 1}
     assert result.wall.n == 1
@@ -197,7 +172,7 @@ def test_steps_that_cannot_be_split_are_counted() -> None:
 def test_one_step_has_no_step_before_it() -> None:
     serving = Serving()
     serving.step(1, 0, 900)
-    assert measure(serving.table.build()) is None
+    assert measure(serving.build()) is None
 
 
 def split(

@@ -10,7 +10,8 @@ from analyzers.analysis import analyze
 from analyzers.ranks.rounds import match_rounds
 from analyzers.steps.lifecycle import Lifecycle, check_lifecycles
 from analyzers.steps.pipeline import measure_pipeline
-from analyzers.table.spans import ABSENT, Clock, Lane, Source, SpanTable, SpanTableBuilder, empty_table
+from analyzers.table.spans import ABSENT, Source, SpanTable, empty_table
+from tests.builders.spans import Spans
 
 SUBMIT, WAIT = "decode.worker_submit", "decode.worker_wait"
 
@@ -19,9 +20,9 @@ Span = tuple[str, int, int, int, dict[str, Any]]
 
 
 def table(spans: list[Span], pid: int = 1) -> SpanTable:
-    builder = SpanTableBuilder(Source.SERVING)
+    builder = Spans(Source.SERVING, pid=pid)
     for name, start, end, tid, ids in spans:
-        builder.append(name, start, end - start, Lane("trace.json", pid, tid), clock=Clock.HOST, **ids)
+        builder.add(name, start, end, tid, **ids)
     return builder.build()
 
 

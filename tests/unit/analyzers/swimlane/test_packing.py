@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from analyzers.swimlane.model import Slice
 from analyzers.swimlane.packing import nest, nest_each, pack
-from analyzers.table.spans import ABSENT, Clock, Lane, Source, SpanTableBuilder
+from analyzers.table.spans import ABSENT, Source
 from tests.builders.recordings import timeline_from
+from tests.builders.spans import Spans
 
 
 def slices(*intervals: tuple[int, int]) -> list[Slice]:
@@ -71,8 +72,7 @@ runs = st.lists(
 def test_every_span_of_every_run_is_drawn_once_and_nothing_overlaps(
     drawn: list[tuple[int, int, int, int]],
 ) -> None:
-    table = SpanTableBuilder(Source.STRACE)
-    lane = Lane("server.log", 5, 5)
+    table = Spans(Source.STRACE)
     for invocation, (start, length, offset, slot) in enumerate(drawn, 1):
         inner = min(offset, length)
         for name, at, lasts, depth in (
@@ -80,9 +80,7 @@ def test_every_span_of_every_run_is_drawn_once_and_nothing_overlaps(
             ("chip.run.bind", start, inner, 1),
             ("chip.run", start, length, 0),
         ):
-            table.append(
-                name, at, lasts, lane, clock=Clock.HOST, rank=0, slot=slot, invocation=invocation, depth=depth
-            )
+            table.add(name, at, at + lasts, rank=0, slot=slot, invocation=invocation, depth=depth)
     tracks = list(timeline_from(table.build()).tracks())
     assert sum(len(track.slices) for track in tracks) == 3 * len(drawn)
     assert len({track.name for track in tracks}) == len(tracks)

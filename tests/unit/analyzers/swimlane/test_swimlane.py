@@ -15,9 +15,10 @@ from analyzers.readers.strace import read_strace
 from analyzers.recording.rank_naming import assign_ranks, rank_column
 from analyzers.swimlane import Timeline, write_timeline
 from analyzers.swimlane.model import Track
-from analyzers.table.spans import ABSENT, Clock, Kind, Lane, Source, SpanTable, SpanTableBuilder, concatenate
+from analyzers.table.spans import Clock, Kind, Lane, Source, SpanTable, SpanTableBuilder, concatenate
 from dsv4bench.cli.swimlane import swimlane
 from tests.builders.recordings import timeline_from
+from tests.builders.spans import Spans
 from tests.builders.strace import logged, ready, record, write_log
 
 TRACE, LOG = "trace.json", "server.log"
@@ -31,10 +32,10 @@ END_SKEW = [(8_700, 700), (14_400, 500)]
 
 
 def serving() -> SpanTable:
-    table = SpanTableBuilder(Source.SERVING)
+    table = Spans(Source.SERVING, pid=ENGINE)
 
     def add(tid: int, name: str, start_ns: int, end_ns: int, **ids: Any) -> None:
-        table.append(name, start_ns, end_ns - start_ns, Lane(TRACE, ENGINE, tid), clock=Clock.HOST, **ids)
+        table.add(name, start_ns, end_ns, tid, **ids)
 
     add(101, "http.completions", 500, 16_000, category="request", arguments={"request_id": "a"})
     add(102, "http.completions", 600, 15_500, category="request", arguments={"request_id": "b"})
@@ -53,16 +54,11 @@ def serving() -> SpanTable:
 
 
 def ranks() -> SpanTable:
-    table = SpanTableBuilder(Source.STRACE)
+    table = Spans(Source.STRACE)
 
     def add(rank: int, inv: int, name: str, start_ns: int, end_ns: int, depth: int, **more: Any) -> None:
-        pid = RANK_0 if rank == 0 else RANK_1
-        clock = more.pop("clock", Clock.HOST)
-        lane = Lane(LOG, pid, pid)
-        table.append(
-            name, start_ns, end_ns - start_ns, lane,
-            clock=clock, rank=rank, invocation=inv, depth=depth, category="chip", **more,
-        )  # fmt: skip
+        ids = {"pid": (RANK_0, RANK_1)[rank], "rank": rank, "invocation": inv, "depth": depth, **more}
+        table.add(name, start_ns, end_ns, category="chip", **ids)
 
     add(0, 1, "chip.run.bind", 1_250, 1_900, 1)
     add(0, 1, "chip.run.runner_run", 2_000, 8_000, 1)
@@ -206,29 +202,24 @@ def test_acceptance_is_what_a_step_gave_a_request_on_average() -> None:
 
 
 def test_spans_of_other_producers_have_lanes_of_their_own() -> None:
-    table = SpanTableBuilder(Source.STRACE)
+    table = Spans(Source.STRACE)
     for name, category, start_ns, end_ns in [
         ("chip.run", "chip", 0, 100),
         ("ext.dsv4bench.bind_ahead", "ext", 50, 150),
         ("ext.other.copy", "ext", 120, 160),
     ]:
-        table.append(
-            name, start_ns, end_ns - start_ns, Lane(LOG, RANK_0, RANK_0),
-            clock=Clock.HOST, rank=0, invocation=1 if category == "chip" else -1, category=category,
-        )  # fmt: skip
+        table.add(
+            name, start_ns, end_ns, rank=0, invocation=1 if category == "chip" else -1, category=category
+        )
     (group,) = timeline_from(table.build()).groups
     assert [lane.name for lane in group.tracks] == ["run", "ext.dsv4bench.bind_ahead", "ext.other.copy"]
 
 
 def test_spans_inside_a_step_know_it_without_carrying_it() -> None:
-    table = SpanTableBuilder(Source.SERVING)
-    for name, start_ns, end_ns, step_id in [
-        ("WorkerProcess.reclaim_decode", 0, 100, 4),
-        ("decode.worker_wait", 10, 90, ABSENT),
-        ("WorkerProcess.other", 110, 120, ABSENT),
-    ]:
-        lane = Lane(TRACE, ENGINE, 4)
-        table.append(name, start_ns, end_ns - start_ns, lane, clock=Clock.HOST, step_id=step_id)
+    table = Spans(Source.SERVING)
+    table.add("WorkerProcess.reclaim_decode", 0, 100, step_id=4)
+    table.add("decode.worker_wait", 10, 90)
+    table.add("WorkerProcess.other", 110, 120)
     (track,) = timeline_from(table.build()).tracks()
     assert [item.args.get("step_id") for item in track.slices] == [4, 4, None]
 
@@ -349,9 +340,8 @@ def test_chrome_json_and_perfetto_show_the_same(tmp_path: Path) -> None:
 
 
 def test_chrome_times_keep_every_nanosecond(tmp_path: Path) -> None:
-    table = SpanTableBuilder(Source.STRACE)
-    lane = Lane(LOG, 1, 1)
-    table.append("node.submit", 9_007_199_254_740_993, 1, lane, clock=Clock.HOST, category="node")
+    table = Spans(Source.STRACE)
+    table.add("node.submit", 9_007_199_254_740_993, 9_007_199_254_740_994, category="node")
     write_timeline(timeline_from(table.build()), tmp_path / "s.json")
     # 2**53 + 1 ns: no float holds it.
     assert '"ts":9007199254740.993,"dur":0.001,' in (tmp_path / "s.json").read_text()
@@ -396,11 +386,9 @@ def test_the_first_packet_clears_the_interning_state(tmp_path: Path) -> None:
 
 def test_runs_without_a_slot_take_as_many_lanes_as_overlap() -> None:
     # Two in flight, as on the simulator, whose roots carry no identity.
-    table = SpanTableBuilder(Source.STRACE)
+    table = Spans(Source.STRACE)
     for inv, (start_ns, end_ns) in enumerate([(0, 100), (50, 200), (110, 300)], 1):
-        table.append(
-            "chip.run", start_ns, end_ns - start_ns, Lane(LOG, 5, 5), clock=Clock.HOST, rank=0, invocation=inv
-        )
+        table.add("chip.run", start_ns, end_ns, rank=0, invocation=inv)
     (group,) = timeline_from(table.build()).groups
     assert [(track.name, times(track)) for track in group.tracks] == [
         ("run", [("", 0, 100), ("", 110, 300)]),
@@ -409,10 +397,9 @@ def test_runs_without_a_slot_take_as_many_lanes_as_overlap() -> None:
 
 
 def test_spans_whose_root_was_lost_are_still_drawn() -> None:
-    table = SpanTableBuilder(Source.STRACE)
-    lane = Lane(LOG, 5, 5)
-    table.append("chip.run.bind", 10, 5, lane, clock=Clock.HOST, rank=3, invocation=1, category="chip")
-    table.append("chip.run.runner_run.device_wall", 0, 4, lane, clock=Clock.DEVICE, rank=3, invocation=1)
+    table = Spans(Source.STRACE, pid=5)
+    table.add("chip.run.bind", 10, 15, 5, rank=3, invocation=1, category="chip")
+    table.add("chip.run.runner_run.device_wall", 0, 4, 5, clock=Clock.DEVICE, rank=3, invocation=1)
     timeline = timeline_from(table.build())
     assert [(group.name, [track.name for track in group.tracks]) for group in timeline.groups] == [
         ("rank 3 (pid 5)", ["thread 5"])
@@ -421,11 +408,10 @@ def test_spans_whose_root_was_lost_are_still_drawn() -> None:
 
 
 def test_rounding_to_microseconds_does_not_open_a_lane() -> None:
-    table = SpanTableBuilder(Source.SERVING)
-    lane = Lane(TRACE, 1, 1)
-    table.append("scheduler.schedule", 0, 10_000, lane, clock=Clock.HOST)
-    table.append("scheduler.inner", 4_000, 7_000, lane, clock=Clock.HOST)
-    table.append("scheduler.late", 6_000, 9_000, lane, clock=Clock.HOST)
+    table = Spans(Source.SERVING)
+    table.add("scheduler.schedule", 0, 10_000)
+    table.add("scheduler.inner", 4_000, 11_000)
+    table.add("scheduler.late", 6_000, 15_000)
     (group,) = timeline_from(table.build()).groups
     assert [(track.name, times(track)) for track in group.tracks] == [
         ("engine", [("scheduler.schedule", 0, 10_000), ("scheduler.inner", 4_000, 10_000)]),
@@ -445,11 +431,9 @@ def test_a_trace_on_its_own_clock_is_drawn_alone_but_never_among_host_times() ->
 
 
 def test_ambiguous_dispatch_ids_connect_nothing() -> None:
-    table = SpanTableBuilder(Source.SERVING)
-    lane = Lane(TRACE, 1, 1)
-    for start_ns in (0, 10):
-        table.append("decode.worker_submit", start_ns, 5, lane, clock=Clock.HOST, dispatch_id=1)
-    table.append("decode.worker_wait", 20, 5, lane, clock=Clock.HOST, dispatch_id=1)
+    table = Spans(Source.SERVING)
+    for name, start_ns in (("submit", 0), ("submit", 10), ("wait", 20)):
+        table.add(f"decode.worker_{name}", start_ns, start_ns + 5, dispatch_id=1)
     timeline = timeline_from(table.build())
     assert [item.flows for track in timeline.tracks() for item in track.slices] == [[], [], []]
     assert timeline.groups[0].counters == []

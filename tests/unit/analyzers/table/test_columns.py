@@ -15,6 +15,7 @@ from analyzers.steps.step_spans import StepSpans
 from analyzers.table.grouping import number_groups, split_groups, turns
 from analyzers.table.intervals import Interval, IntervalSet, most_open, open_at
 from analyzers.table.spans import Clock, Lane, Source, SpanTable, SpanTableBuilder
+from tests.builders.spans import Spans
 
 VALUES = st.lists(st.integers(-2, 3), max_size=20)
 INTERVALS = st.lists(
@@ -65,9 +66,9 @@ def test_an_interval_is_open_from_its_turn_until_a_time_at_its_end() -> None:
 
 def serving(*spans: tuple[str, int, int, int, dict[str, Any]]) -> SpanTable:
     """Spans of (name, start, end, pid, ids)."""
-    table = SpanTableBuilder(Source.SERVING)
+    table = Spans(Source.SERVING)
     for name, start, end, pid, ids in spans:
-        table.append(name, start, end - start, Lane("trace.json", pid, 1), clock=Clock.HOST, **ids)
+        table.add(name, start, end, pid=pid, **ids)
     return table.build()
 
 
@@ -91,13 +92,13 @@ def test_the_outermost_span_of_a_step_is_found_by_process_and_step() -> None:
 
 
 def test_a_flight_lasts_from_the_first_submit_to_the_last_complete_of_a_run() -> None:
-    table = SpanTableBuilder(Source.STRACE)
+    table = Spans(Source.STRACE)
     for name, start, end, run in (
         ("node.a.submit", 10, 12, 1), ("node.b.submit", 5, 6, 1), ("node.a.complete", 30, 31, 1),
         ("node.b.complete", 20, 40, 1), ("node.a.submit", 1, 2, 2), ("node.a.complete", 3, 4, 2),
         ("node.a.submit", 50, 51, 3), ("chip.a.submit", 0, 1, 1),
     ):  # fmt: skip
-        table.append(name, start, end - start, Lane("log", 1, 1), clock=Clock.HOST, run_id=run)
+        table.add(name, start, end, run_id=run)
     spans = table.build()
     assert scheduler_flights(spans) == [(1, 4), (5, 40)]
     assert scheduler_flights(spans, {1, 3}) == [(5, 40)]

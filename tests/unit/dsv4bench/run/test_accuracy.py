@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from analyzers.analysis import analyze, judge
-from analyzers.rundir import MtpAccuracy, RequestRecord, RunDirectory, TokenDifference
+from analyzers.rundir import MtpAccuracy, RunDirectory, TokenDifference
 from dsv4bench.run.accuracy import compare_tokens
+from tests.builders.requests import request, write_requests
 
 
 def test_identical_tokens_have_no_difference() -> None:
@@ -34,8 +35,7 @@ def test_the_first_difference_names_request_position_and_both_tokens(
 
 def test_a_report_says_that_mtp_changes_tokens_and_fails(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    record = RequestRecord("request-0", 0, [3], [1, 2], 0, [10, 20], "length")
-    run.requests.write_bytes(msgspec.json.encode(record) + b"\n")
+    write_requests(run.requests, request("request-0", [10, 20]))
     run.mtp_accuracy.write_bytes(
         msgspec.json.encode(MtpAccuracy(1, 1, 2, 1, TokenDifference("request-0", 1, 2, None)))
     )

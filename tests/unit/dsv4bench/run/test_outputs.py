@@ -9,22 +9,16 @@ import pytest
 
 from analyzers.rundir import RequestRecord
 from dsv4bench.run.outputs import write_performance_summary, write_requests, write_responses
+from tests.builders.requests import request
 
 S = 1_000_000_000
 
 
 def record(name: str, send_s: float, arrivals_s: list[float], **fields: Any) -> RequestRecord:
     """A request with a token at each of the times."""
-    return RequestRecord(
-        name,
-        0,
-        [3, 4],
-        [10 + index for index in range(len(arrivals_s))],
-        int(send_s * S),
-        [int(arrival * S) for arrival in arrivals_s],
-        fields.pop("finish_reason", "length"),
-        **fields,
-    )
+    tokens = [10 + index for index in range(len(arrivals_s))]
+    times = [int(arrival * S) for arrival in arrivals_s]
+    return request(name, times, send_ns=int(send_s * S), output_token_ids=tokens, **fields)
 
 
 def summary(directory: Path, *records: RequestRecord, speculative_tokens: int = 1) -> dict[str, Any]:

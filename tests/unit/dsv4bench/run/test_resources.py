@@ -11,8 +11,9 @@ import pytest
 from analyzers.analysis import analyze
 from analyzers.clients.resources import measure_resources
 from analyzers.report.tables import report_tables
-from analyzers.rundir import RequestRecord, ResourceSample, RunDirectory
+from analyzers.rundir import ResourceSample, RunDirectory
 from dsv4bench.run.resources import ResourceWatch, sample_process
+from tests.builders.requests import request, write_requests
 
 MIB = 1 << 20
 
@@ -85,9 +86,7 @@ def test_growth_is_counted_from_the_first_sample_behind_a_hundred_steps() -> Non
 
 def test_a_report_warns_of_growth_beyond_two_percent(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    run.requests.write_bytes(
-        msgspec.json.encode(RequestRecord("r", 0, [3], [1, 2], 0, [10, 20], "length")) + b"\n"
-    )
+    write_requests(run.requests, request("r", [10, 20]))
     samples = [
         sample(100, 100 * MIB), sample(1000, 103 * MIB, fds=11),
         sample(100, 100 * MIB, process="engine"), sample(1000, 102 * MIB, process="engine", shared=4),
@@ -115,7 +114,7 @@ def test_a_report_warns_of_growth_beyond_two_percent(tmp_path: Path) -> None:
 
 def test_a_torn_sample_is_lost_and_the_others_are_read(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    run.requests.write_bytes(msgspec.json.encode(RequestRecord("r", 0, [3], [1], 0, [10], "length")) + b"\n")
+    write_requests(run.requests, request("r", [10]))
     run.resources.write_bytes(msgspec.json.encode(sample(100, MIB)) + b'\n{"time_ns":1')
     report = analyze([tmp_path])
     assert report.lost == 1
