@@ -6,8 +6,8 @@ Inputs are the cases, pieces of the captures, and a recorded run: its files one 
 one of its files damaged. Each is read in process; every tenth is analysed and rendered as well, and every tenth is
 read once more in pieces of a few bytes, which must make no difference. The gate judges every damaged samples file
 against the whole one, as either side. Found is an input that raises anything but `AnalyzerError`, warns, takes longer
-than ten seconds, or damages a trace without a word in the load report: the seed is printed with the cause, and the
-input kept.
+than ten seconds of the processor, or damages a trace without a word in the load report: the seed
+is printed with the cause, and the input kept.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def fuzz(count: int, seed: int) -> Counter[str]:
     """Check `count` damaged inputs; how many had which outcome, `found` among them."""
     inputs = seeds()
     outcomes: Counter[str] = Counter()
-    signal.signal(signal.SIGALRM, _too_long)
+    signal.signal(signal.SIGVTALRM, _too_long)
     with tempfile.TemporaryDirectory() as scratch:
         run, intact = Path(scratch) / "run", Path(scratch) / "intact.json"
         shutil.copytree(SMOKE_RUN, run)
@@ -222,7 +222,7 @@ def fuzz(count: int, seed: int) -> Counter[str]:
             path = run / place if place else Path(scratch) / f"damaged{suffix}"
             original = path.read_bytes() if place else b""
             path.write_bytes(damaged)
-            signal.alarm(LONGEST_S)
+            signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_S)
             try:
                 outcome = check(
                     run if place else path, damaged, whole=number % 10 == 0, in_pieces=number % 10 == 5
@@ -238,7 +238,7 @@ def fuzz(count: int, seed: int) -> Counter[str]:
                 print(f"seed {seed}, input {number}, {place or 'alone'}: kept as {kept}", file=sys.stderr)
                 traceback.print_exc()
             finally:
-                signal.alarm(0)
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
                 if place:
                     path.write_bytes(original)
     return outcomes

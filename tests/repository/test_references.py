@@ -120,7 +120,7 @@ def test_every_link_to_a_section_resolves(document: Path) -> None:
         assert anchor in {_anchor(heading) for heading in sections(linked)}, f"{target}#{anchor}"
 
 
-@pytest.mark.parametrize("name", ["engine.md", "model.md"])
+@pytest.mark.parametrize("name", ["architecture.md", "engine.md", "model.md"])
 def test_the_files_that_a_guide_to_the_code_names_exist(name: str) -> None:
     """`engine/slots.py` is under dsv4bench or analyzers, or a path from the root."""
     roots = [REPOSITORY, REPOSITORY / "dsv4bench", REPOSITORY / "analyzers"]

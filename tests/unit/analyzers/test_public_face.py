@@ -19,6 +19,7 @@ STRAGGLER = TRACES / "simpler-l3_n4_slow_rank2.log"
 def test_every_name_is_there_documented_and_in_the_guide() -> None:
     guide = (REPOSITORY / "docs" / "python.md").read_text()
     assert sorted(analyzers.__all__) == analyzers.__all__
+    assert {name for names in analyzers._HOMES.values() for name in names} == set(analyzers.__all__)
     for name in analyzers.__all__:
         assert inspect.getdoc(getattr(analyzers, name)), name
         assert f"`{name}" in guide, name

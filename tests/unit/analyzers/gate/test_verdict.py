@@ -87,6 +87,14 @@ def test_equal_values_of_too_few_runs_are_undecided_too() -> None:
     assert gate(side(tpot=[10.0]), side(tpot=[10.0])).verdict == "UNDECIDED"
 
 
+def test_runs_that_bound_nothing_are_undecided_however_lenient_the_policy() -> None:
+    lenient = GatePolicy({"tpot": MetricPolicy()}, stage_one_p=0.3, fail_p=0.2)
+    # 1 / C(4, 2) is 0.17: enough for this policy to fail, too much for a bound at 95 %.
+    result = gate(side(tpot=[10.0, 10.1]), side(tpot=[9.0, 9.1]), lenient)
+    assert result.verdict == "UNDECIDED"
+    assert "so few runs exclude no regression" in result.headline
+
+
 def test_more_metrics_need_more_runs() -> None:
     policy = GatePolicy({name: MetricPolicy() for name in ("tpot", "ttft", "e2e")})
     five = {name: [10.0, 10.1, 10.2, 10.3, 10.4] for name in policy.metrics}

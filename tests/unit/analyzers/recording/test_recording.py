@@ -204,3 +204,9 @@ def test_a_directory_of_something_else_says_what_was_looked_for(tmp_path: Path) 
     write_log(tmp_path / "notes.txt", "hello")
     with pytest.raises(UnusableInputError, match=r"none of run\.json, sa_profile/"):
         load_recording([tmp_path])
+
+
+def test_a_path_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    write_log(tmp_path / "server.log", record(1, 1))
+    with pytest.raises(UnusableInputError, match="named twice: its records would count twice"):
+        load_recording([tmp_path / "server.log", tmp_path / "server.log"])

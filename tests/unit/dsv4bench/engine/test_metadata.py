@@ -56,6 +56,13 @@ def test_a_changed_block_rebuilds_its_rank_alone(buffers: TableBuffers) -> None:
     assert buffers.tables.block_counts[0, 0].tolist() == [2, 2, 2, 2, 2, 2, 3]
 
 
+def test_other_ids_of_the_same_number_build_anew(buffers: TableBuffers) -> None:
+    buffers.update(0, [active(10)])
+    buffers.update(0, [active(20)])
+    assert buffers.builds == 2
+    assert buffers.tables.ori[0, 0, :2].tolist() == [20, 21]
+
+
 def test_a_shorter_batch_builds_and_rows_behind_it_are_left(buffers: TableBuffers) -> None:
     first, second = active(10), active(20)
     buffers.update(0, [first, second])
