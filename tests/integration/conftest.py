@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from dsv4bench.model.checkpoint import ensure_checkpoint
+from dsv4bench.model.config import preset
 from dsv4bench.worker.messages import ProgramSpec
 from dsv4bench.worker.torch_worker import TorchWorker, WorkerOptions
 
@@ -37,6 +39,19 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a command under test: checkpoints of its own, plain output."""
     cache = tmp_path_factory.mktemp("cache")
     return {**os.environ, "DSV4BENCH_CACHE": str(cache), "NO_COLOR": "1", "COLUMNS": "120"}
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A checkpoint of the preset test-b by its kind of weights; only read."""
+    directory = tmp_path_factory.mktemp("checkpoints")
+    return {kind: ensure_checkpoint(preset("test-b"), 3, directory, kind) for kind in ("random", "bigram")}
+
+
+@pytest.fixture(scope="session")
+def checkpoint(checkpoints: dict[str, Path]) -> Path:
+    """The one whose drafts are often right."""
+    return checkpoints["bigram"]
 
 
 def children_of(pid: int) -> set[int]:

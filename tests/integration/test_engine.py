@@ -19,7 +19,6 @@ from dsv4bench.engine.requests import Request, RequestHandle
 from dsv4bench.errors import EngineError, RankError, UsageError
 from dsv4bench.faults import Fault
 from dsv4bench.model.batch import BlockTables, CachePools, Rows
-from dsv4bench.model.checkpoint import ensure_checkpoint
 from dsv4bench.model.config import preset
 from dsv4bench.model.exchange import LocalExchange
 from dsv4bench.model.model import DeepSeekV4, load_weights
@@ -30,12 +29,6 @@ from tests.integration.conftest import is_alive
 CONFIG = preset("test-b")
 OUTPUT = 18
 LENGTHS = (5, 17, 33, 64, 12, 49)
-
-
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    directory = tmp_path_factory.mktemp("checkpoints")
-    return {kind: ensure_checkpoint(CONFIG, 3, directory, kind) for kind in ("random", "bigram")}
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from dsv4bench.model.checkpoint import ensure_checkpoint
 from dsv4bench.model.config import preset
 from dsv4bench.run.load import spoilt_drafts
 from tests.integration.engine_runs import draw_prompts, run, tokens_of
@@ -12,11 +11,6 @@ from tests.integration.engine_runs import draw_prompts, run, tokens_of
 CONFIG = preset("test-b")
 OUTPUT = 80
 PROMPTS = draw_prompts(CONFIG, (5, 17, 64, 31))
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return ensure_checkpoint(CONFIG, 3, tmp_path_factory.mktemp("checkpoint"), "bigram")
 
 
 def test_of_the_drafts_that_were_right_the_share_is_rejected_and_no_token_changes(checkpoint: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from dsv4bench.engine.requests import GREEDY, Sampling
-from dsv4bench.model.checkpoint import ensure_checkpoint
 from dsv4bench.model.config import preset
 from tests.integration.engine_runs import NO_DRAFT, draw_prompts, plain_greedy, run, tokens_of
 
@@ -19,11 +18,6 @@ SAMPLING = (
     Sampling(temperature=0.8, top_k=20, top_p=0.9, seed=2),
     Sampling(temperature=1.3, top_p=0.7, seed=3),
 )
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return ensure_checkpoint(CONFIG, 3, tmp_path_factory.mktemp("checkpoints"), "bigram")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from dsv4bench.model.checkpoint import ensure_checkpoint
 from dsv4bench.model.config import preset
 from tests.integration.engine_runs import (
     drafts,
@@ -20,12 +19,6 @@ CONFIG = preset("test-b")
 OUTPUT = 40
 PROMPTS = draw_prompts(CONFIG, (5, 17, 64, 31))
 LOOKAHEAD = 8  # tokens known beyond the output: the last step's drafts are injected, too
-
-
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    directory = tmp_path_factory.mktemp("checkpoints")
-    return {kind: ensure_checkpoint(CONFIG, 3, directory, kind) for kind in ("random", "bigram")}
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,9 @@ import subprocess
 import threading
 from pathlib import Path
 
-import pytest
-
 from analyzers.analysis import analyze
 from dsv4bench.engine.engine import Engine, EngineOptions
 from dsv4bench.engine.requests import Request
-from dsv4bench.model.checkpoint import ensure_checkpoint
 from dsv4bench.model.config import preset
 from tests.integration.command import SMALL, command, manifest_of, measured_of, run, shared_memory
 from tests.integration.conftest import is_alive
@@ -18,11 +15,6 @@ from tests.integration.conftest import is_alive
 CONFIG = preset("test-b")
 OUTPUT = 20
 IDS = ("a", "b", "c")
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return ensure_checkpoint(CONFIG, 3, tmp_path_factory.mktemp("checkpoints"), "bigram")
 
 
 def start(checkpoint: Path, directory: Path, ranks: int) -> Engine:

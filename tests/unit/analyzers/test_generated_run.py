@@ -9,7 +9,6 @@ root record (step 70, rank 6), a wait that comes back out of order (step 101), o
 from __future__ import annotations
 
 import io
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -79,17 +78,8 @@ def write_step(out: Writer, step: int) -> None:
     out.event("WorkerProcess.reclaim_decode", wait_start, wait_end + MS, tid, "worker", step_id=step)
     for rank in range(RANKS):
         write_rank_run(out, step, rank)
-    node = strace.record(
-        "node.submit",
-        at,
-        US,
-        pid=ENGINE,
-        tid=2,
-        inv=step,
-        run_id=step + 2,
-        dispatch_id=step + 2,
-        role="facade",
-    )
+    of_run: dict[str, Any] = {"run_id": step + 2, "dispatch_id": step + 2, "role": "facade"}
+    node = strace.record("node.submit", at, US, pid=ENGINE, tid=2, inv=step, **of_run)
     out.node_records.append(strace.logged(node, at=at))
 
 
@@ -145,14 +135,12 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for step in range(STEPS):
         write_step(out, step)
     write_prefill(out, 1000, submitted(10) + 30 * MS, submitted(10) + 35 * MS)
-    run.sa_profile.mkdir()
     # Reversed: the order of a file is not the order of time.
-    run.serving_trace.write_text(json.dumps({"traceEvents": out.events[::-1]}))
-    run.strace.mkdir()
+    chrome.write_trace(run.serving_trace, out.events[::-1])
     for rank, records in enumerate(out.records):
-        run.rank_log(rank).write_text("\n".join(records) + "\n")
+        strace.write_log(run.rank_log(rank), *records)
     ranks_together = [line for lines in zip(*out.records, strict=True) for line in lines]
-    run.server_log.write_text("\n".join(["engine starting", *ranks_together, *out.node_records]) + "\n")
+    strace.write_log(run.server_log, "engine starting", *ranks_together, *out.node_records)
     requests = [answered(0, last_step=140), *(answered(index, last_step=142) for index in range(1, 32))]
     warm_up = msgspec.structs.replace(answered(99, last_step=3), phase="warmup")
     write_requests(run.requests, warm_up, *requests)
@@ -254,13 +242,8 @@ def test_skews(report: Report) -> None:
     skew = steady_decode(report)
     assert skew.rounds == 137
     start = skew.runner_start_skew
-    assert (start.n, start.p50, start.p95, start.p99, start.max) == (
-        136,
-        70 * US,
-        70 * US,
-        70 * US,
-        6_030 * US,
-    )
+    usual = 70 * US
+    assert (start.n, start.p50, start.p95, start.p99, start.max) == (136, usual, usual, usual, 6_030 * US)
     assert start.mean == (135 * 70 * US + 6_030 * US) / 136
     end = skew.runner_end_skew
     assert end.mean == (134 * 35 * US + 7_445 * US + 5_505 * US) / 136

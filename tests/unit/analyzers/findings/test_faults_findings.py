@@ -18,13 +18,9 @@ CALLABLE = "deepseek_v4_decode"
 
 
 def record(rank: int, number: int) -> str:
-    ids: dict[str, Any] = {
-        "dispatch_id": 40 + number,
-        "run_id": 40 + number,
-        "slot_id": number % 2,
-        "generation": number,
-    }
-    return strace.record("chip.run", 1000 * number, 500, pid=10 + rank, inv=number, **ids)
+    run: dict[str, Any] = {"dispatch_id": 40 + number, "run_id": 40 + number}
+    run |= {"slot_id": number % 2, "generation": number}
+    return strace.record("chip.run", 1000 * number, 500, pid=10 + rank, inv=number, **run)
 
 
 def spans() -> Iterator[dict[str, Any]]:

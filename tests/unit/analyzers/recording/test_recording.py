@@ -61,9 +61,8 @@ def test_a_foreign_trace_has_a_clock_of_its_own(tmp_path: Path) -> None:
 def test_ranks_come_from_the_names_of_their_logs(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     # Equal pids: every rank ran in a container of its own.
-    write_log(run.rank_log(0), record(1, 1))
-    write_log(run.rank_log(10), record(1, 1))
-    write_log(run.rank_log(2), record(1, 1))
+    for rank in (0, 10, 2):
+        write_log(run.rank_log(rank), record(1, 1))
     recording = load_recording([tmp_path])
     assert recording.spans.rank.tolist() == [0, 2, 10]
     assert recording.ranks.bases == ["file name"]
@@ -73,14 +72,8 @@ def test_the_server_log_adds_only_what_no_rank_log_holds(tmp_path: Path) -> None
     run = RunDirectory(tmp_path)
     write_log(run.rank_log(0), record(11, 1, "chip.run.runner_run"), record(11, 1))
     torn = record(11, 1).split(" dur=")[0]
-    write_log(
-        run.server_log,
-        record(11, 1, "chip.run.runner_run"),
-        torn,
-        record(11, 2),
-        record(12, 1),
-        record(9, 1, "node.submit"),
-    )
+    again, others = record(11, 1, "chip.run.runner_run"), (record(12, 1), record(9, 1, "node.submit"))
+    write_log(run.server_log, again, torn, record(11, 2), *others)
     recording = load_recording([tmp_path])
     rows = [
         (recording.spans.name_of(row), recording.spans.lane_of(row).pid, int(recording.spans.rank[row]))
@@ -100,13 +93,7 @@ def test_the_server_log_adds_only_what_no_rank_log_holds(tmp_path: Path) -> None
 
 def test_two_processes_that_claim_one_rank_are_a_conflict(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
-    write_log(
-        log,
-        "[chip_process pid=11 dev=0] ready",
-        "[chip_process pid=12 dev=0] ready",
-        record(11, 1),
-        record(12, 1),
-    )
+    write_log(log, strace.ready(11, 0), strace.ready(12, 0), record(11, 1), record(12, 1))
     [(rank, processes)] = load_recording([log]).ranks.conflicts
     assert rank == 0
     assert [pid for _, pid in processes] == [11, 12]
@@ -134,7 +121,7 @@ def test_a_round_lost_inside_is_invalid_and_one_cut_at_an_edge_is_not(tmp_path: 
             for pid in (11, 12)
             if (pid, inv) != (12, missing)
         ]
-        write_log(log, "[chip_process pid=11 dev=0] ready", "[chip_process pid=12 dev=1] ready", *lines)
+        write_log(log, strace.ready(11, 0), strace.ready(12, 1), *lines)
         report = analyze([log])
         [skew] = report.skew
         assert [(item.round, item.missing_ranks) for item in skew.incomplete] == [(missing - 1, [1])]
@@ -147,23 +134,16 @@ def test_a_round_lost_inside_is_invalid_and_one_cut_at_an_edge_is_not(tmp_path: 
 
 def test_a_process_without_a_ready_line_takes_the_rank_left_over(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
-    write_log(log, "[chip_process pid=12 dev=0] ready", record(12, 1), record(11, 1))
+    write_log(log, strace.ready(12, 0), record(12, 1), record(11, 1))
     recording = load_recording([log])
     assert {pid: rank for (_, pid), rank in recording.ranks.ranks.items()} == {12: 0, 11: 1}
     assert recording.ranks.bases == ["ready lines", "pid order"]
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("{}", "not a manifest"),
-        ('{"schema_version": 1, "device_map": 3, "timing": 4}', "not a manifest"),
-        ("[1, 2", "not a manifest"),
-    ],
-)
-def test_a_damaged_manifest_is_named(content: str, expected: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["{}", '{"schema_version": 1, "device_map": 3, "timing": 4}', "[1, 2"])
+def test_a_damaged_manifest_is_named(content: str, tmp_path: Path) -> None:
     write_log(tmp_path / "run.json", content)
-    with pytest.raises(UnusableInputError, match=expected):
+    with pytest.raises(UnusableInputError, match="not a manifest"):
         load_recording([tmp_path])
 
 
@@ -190,11 +170,7 @@ def test_fragments_replace_a_damaged_merged_trace(tmp_path: Path) -> None:
 
 
 def test_a_manifest_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    write_log(
-        tmp_path / "run.json",
-        '{"schema_version": 99, "tool_version": "9", "status": "complete", "profile": {}, "argv": [],'
-        '"versions": {}, "host": {}, "git": {}, "device_map": [], "clocks": {}, "timing": {"started_ns": 0}}',
-    )
+    write_manifest(RunDirectory(tmp_path), schema_version=99)
     write_log(tmp_path / "server.log", record(11, 1))
     with pytest.raises(UnusableInputError, match="schema version 99 is newer"):
         load_recording([tmp_path])
