@@ -15,8 +15,8 @@ check: $(VENV)/.installed
 	$(MAKE) --jobs --output-sync --no-print-directory lint types fast
 
 test: $(VENV)/.installed lint types
-	$(PYTEST) -q -n auto -m "not slow" --cov --cov-report= --cov-fail-under=0 $(IN_PROCESS)
-	$(PYTEST) -m "not slow" --cov --cov-append --cov-report= tests/oracle tests/integration
+	$(PYTEST) -q -n auto -m "not slow" --cov --cov-report= $(IN_PROCESS)
+	$(PYTEST) -m "not slow" tests/oracle tests/integration
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
