@@ -14,7 +14,15 @@ from analyzers.table.spans import ABSENT
 from analyzers.text.words import counted
 
 _REPAIRS: frozenset[IssueKind] = frozenset(
-    {"unterminated", "commas_ignored", "commas_missing", "glued_lines", "invalid_utf8", "attributes_cut"}
+    {
+        "unterminated",
+        "commas_ignored",
+        "commas_missing",
+        "glued_lines",
+        "invalid_utf8",
+        "invalid_escape",
+        "attributes_cut",
+    }
 )
 _LOG_LEVEL_ADVICE = "run again with the runtime's log at TIMING level (PYPTO_RUNTIME_LOG=v9)"
 
@@ -29,6 +37,7 @@ def recording(measured: Measured, report: Report) -> Iterable[Finding]:
     yield from _run_status(report)
     for entry in report.inputs:
         yield from _input(entry)
+    yield from _rounded(report)
     yield from _lifecycle(report)
     yield from _rank_names(report, source)
     yield from _lost_runs(report, source)
@@ -90,6 +99,15 @@ def _input(entry: LoadReport) -> Iterable[Finding]:
             yield Finding("repaired_input", "warning", f"input repaired: {issue.text}", evidence)
         else:
             yield Finding("input_note", "info", issue.text, evidence)
+
+
+def _rounded(report: Report) -> Iterable[Finding]:
+    """One finding a file whose whole microseconds let spans end behind the ones around them."""
+    for file in dict.fromkeys(lane.file for lane in report.lanes if lane.rounded):
+        count = sum(lane.rounded for lane in report.lanes if lane.file == file)
+        title = f"{counted(count, 'overlap')} of 1 us, in a trace of whole microseconds: taken for rounding, the spans nest"
+        evidence = f"{file}: rounded={count}; exports and drawings keep the times of the file"
+        yield Finding("input_note", "info", title, evidence)
 
 
 def _lifecycle(report: Report) -> Iterable[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzers.readers.files import PIECE
-from analyzers.readers.json_objects import DamagedError, parse_value
+from analyzers.readers.json_objects import DamagedError, parse_escaped_value
 
 LONGEST_VALUE = 1 << 24
 """Bytes after which a value that does not end is taken for damaged."""
@@ -92,7 +92,8 @@ class Content:
     def value(self) -> tuple[Any, int]:
         """The JSON value that starts at the position and its end in `data`.
 
-        In Latin-1 a character is a byte, so places in the text are places in `data`; strings are not decoded.
+        In Latin-1 a character is a byte, so places in the text are places in `data`; strings are not decoded. A
+        backslash that begins no escape stands for itself.
 
         Raises:
             DamagedError: none does; `is_cut` when the end of the content is why.
@@ -103,7 +104,7 @@ class Content:
             text = self.data[self.position : self.position + size].decode("latin-1")
             is_last = self._is_whole and self.position + size >= len(self.data)
             try:
-                value, end = parse_value(text, 0)
+                value, end = parse_escaped_value(text)
                 # A number at the end of the text may go on behind it.
                 if end < len(text) or is_last or isinstance(value, dict | list | str):
                     return value, self.position + end

@@ -27,6 +27,7 @@ IssueKind = Literal[
     "bad_line",
     "glued_lines",
     "invalid_utf8",
+    "invalid_escape",
     "bad_ts",
     "bad_dur",
     "unfinished",
@@ -60,6 +61,7 @@ REPAIRS: frozenset[IssueKind] = frozenset(
         "bad_line",
         "glued_lines",
         "invalid_utf8",
+        "invalid_escape",
     }
 )
 """What damages the text of a trace."""
@@ -78,6 +80,7 @@ ISSUE_TEXT: dict[IssueKind, str] = {
     "bad_line": "lines that are no JSON",
     "glued_lines": "lines that hold more than one object",
     "invalid_utf8": "events or lines whose bytes are not UTF-8",
+    "invalid_escape": "backslashes that begin no JSON escape, kept as they are",
     "bad_ts": "events whose ts is no number",
     "bad_dur": "events whose dur is no number",
     "unfinished": "spans without an end (dur -1)",
