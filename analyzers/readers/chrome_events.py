@@ -74,6 +74,13 @@ def nanoseconds(raw: msgspec.Raw) -> int | None:
     return value if abs(value) <= _LARGEST_NS else None
 
 
+def text_of(value: Any) -> str:
+    """A name or a category as text; "" for a missing one."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else str(value)
+
+
 def event_of(raw: bytes) -> Event:
     """The event in `raw`, a JSON object by Python's reading.
 

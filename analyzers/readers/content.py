@@ -70,6 +70,11 @@ class Content:
         """What issues call a place in `data`."""
         return f"line {self._line(place)}, byte {self.offset(place)}"
 
+    def where_at(self, offset: int) -> str:
+        """The same of an offset in the whole content; without the line where it is no longer held."""
+        place = offset - self._dropped
+        return self.where(place) if place >= 0 else f"byte {offset}"
+
     def _line(self, place: int) -> int:
         known, line = self._line_at
         if place >= known:

@@ -68,12 +68,14 @@ class EventStream:
         self._content = Content(iter(()))
         self._after_element = False
         self._ended = False
+        self._lines = Lines(b"", 0, 1)
         self._newline: bytes | None = None
         """What stands before every event where each begins a line."""
 
     def __iter__(self) -> Iterator[Batch]:
         if self._layout.is_lines:
             for lines in whole_lines(self._pieces):
+                self._lines = lines
                 yield self._line_batch(lines)
             return
         content = self._content = Content(iter(self._pieces))
@@ -97,6 +99,14 @@ class EventStream:
             window = max(window // 16, _SMALLEST_WINDOW) if is_damaged else min(window * 2, PIECE)
         if singles:
             yield _joined(singles)
+
+    def where(self, offset: int) -> str:
+        """The place of an event of the last batch in words; `offset` is its position in the content."""
+        if not self._layout.is_lines:
+            return self._content.where_at(offset)
+        lines = self._lines
+        line = lines.line + lines.content.count(b"\n", 0, offset - lines.offset)
+        return f"line {line}, byte {offset}"
 
     def _learn_lines(self) -> None:
         content = self._content

@@ -79,8 +79,10 @@ def _name_steps(spans: SpanTable, slices: Mapping[int, Slice]) -> None:
             item.args.setdefault("step_id", int(steps[units[row]]))
 
 
-def _drawing_order(key: GroupKey) -> tuple[int, str]:
-    return key[0], str(key[1]).zfill(20)
+def _drawing_order(key: GroupKey) -> tuple[int, str, str]:
+    """By number, and processes that had one pid in their order."""
+    number, _, incarnation = str(key[1]).partition("#")
+    return key[0], number.zfill(20), incarnation.zfill(20)
 
 
 def _drawable(spans: SpanTable, left_out: Counter[str]) -> Mask:
