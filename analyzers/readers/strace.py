@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzers.errors import UnusableInputError
+from analyzers.readers.durations import DurationCheck
 from analyzers.readers.files import LONGEST_LINE, Lines, OpenedFile, open_file, whole_lines
 from analyzers.readers.json_objects import LineNumbers
 from analyzers.readers.load_report import IssueCounter, IssueKind, LoadReport
@@ -163,6 +164,7 @@ class _Reader:
         self._hids: dict[bytes, str] = {}
         self._lanes: dict[tuple[int, int], Lane] = {}
         self._processes = ProcessFinder()
+        self._durations = DurationCheck()
         self._heads = 0
         self._torn_pids: list[int] = []
 
@@ -172,6 +174,9 @@ class _Reader:
             self._add(lines)
         parsed = len(self._spans) + len(self._invalid)
         spans, invalid, processes = self._processes.tell_apart(self._spans.build(), self._invalid.build())
+        plausible = self._durations.plausible(spans, np.ones(len(spans), dtype=np.bool_), self._issues)
+        if not plausible.all():
+            spans = spans.select(plausible)
         return StraceLog(
             spans=spans,
             invalid=invalid,
@@ -265,6 +270,7 @@ class _Reader:
             "lane": [self._lane(*thread) for thread in zip(pid, tid, strict=True)],
         }
         negative = columns["duration_ns"] < 0
+        self._watch_durations(columns, starts, numbers)
         if not negative.any():
             self._extend(self._spans, labels, columns)
             return
@@ -277,6 +283,19 @@ class _Reader:
                 {column: [values[row] for row in chosen] for column, values in labels.items()},
                 {column: values[rows] for column, values in columns.items()},
             )
+
+    def _watch_durations(
+        self, columns: dict[str, npt.NDArray[Any]], starts: Sequence[int], numbers: LineNumbers
+    ) -> None:
+        sound = columns["duration_ns"] >= 0
+        rows = np.cumsum(sound) - 1 + len(self._spans)
+        chosen = np.flatnonzero(sound & (columns["clock"] == Clock.HOST))
+        self._durations.watch(
+            rows[chosen],
+            columns["start_ns"][chosen],
+            columns["duration_ns"][chosen],
+            lambda index: numbers.at(starts[int(chosen[index])]),
+        )
 
     def _extend(
         self,
