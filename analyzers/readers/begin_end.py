@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -172,11 +172,9 @@ class BeginsAndEnds:
         else:
             self._async.setdefault(AsyncId.of(timed.event), []).append(timed)
 
-    def matched(
-        self, process_at: Callable[[Lane, int], Process], issues: IssueCounter
-    ) -> Iterator[tuple[TimedEvent, TimedEvent, Kind]]:
-        """Every begin with its end; what has no counterpart is counted. `process_at` says whose lane it was at a time."""
-        for kind, matched in self._matches(process_at, issues):
+    def matched(self, issues: IssueCounter) -> Iterator[tuple[TimedEvent, TimedEvent, Kind]]:
+        """Every begin with its end; what has no counterpart is counted, and so are ids that processes share."""
+        for kind, matched in self._matches(issues):
             for begin, end in matched.pairs:
                 yield begin, end, kind
             for begin in matched.begins:
@@ -184,26 +182,21 @@ class BeginsAndEnds:
             for end in matched.ends:
                 issues.add("unmatched_end", end.where)
 
-    def _matches(
-        self, process_at: Callable[[Lane, int], Process], issues: IssueCounter
-    ) -> Iterator[tuple[Kind, Matched]]:
-        def by_process(timed_events: Iterable[TimedEvent]) -> dict[Process, list[TimedEvent]]:
-            found: dict[Process, list[TimedEvent]] = {}
-            for timed in timed_events:
-                found.setdefault(process_at(timed.lane, timed.at_ns), []).append(timed)
-            return found
-
-        for timed_events in self._on_thread.values():
-            for of_process in by_process(timed_events).values():
-                yield Kind.SPAN, match(of_process, cut=True)
+    def _matches(self, issues: IssueCounter) -> Iterator[tuple[Kind, Matched]]:
+        for on_thread in self._on_thread.values():
+            yield Kind.SPAN, match(on_thread, cut=True)
         for identifier, timed_events in self._async.items():
-            if identifier.reach == "local":
-                for of_process in by_process(timed_events).values():
-                    yield Kind.ASYNC, match(of_process, cut=False)
-            elif identifier.reach == "global":
+            if identifier.reach == "global":
                 yield Kind.ASYNC, match(timed_events, cut=False)
-            else:
-                matched, is_shared = match_by_process(by_process(timed_events))
-                if is_shared:
-                    issues.add("shared_id", timed_events[0].where)
-                yield Kind.ASYNC, matched
+                continue
+            of_process: dict[Process, list[TimedEvent]] = {}
+            for timed in timed_events:
+                of_process.setdefault(timed.lane.process, []).append(timed)
+            if identifier.reach == "local":
+                for local in of_process.values():
+                    yield Kind.ASYNC, match(local, cut=False)
+                continue
+            matched, is_shared = match_by_process(of_process)
+            if is_shared:
+                issues.add("shared_id", timed_events[0].where)
+            yield Kind.ASYNC, matched

@@ -277,7 +277,7 @@ class _Assembler:
 
     def _append_pairs(self) -> None:
         """Make spans of begin and end events."""
-        for begin, end, kind in self._pairs.matched(self._names.process_at, self._issues):
+        for begin, end, kind in self._pairs.matched(self._issues):
             arguments = {**_arguments(begin.event), **_arguments(end.event)}
             duration = end.at_ns - begin.at_ns
             self._append(

@@ -47,10 +47,6 @@ class TraceNames:
             if begins:
                 self._begins[pid] = begins
 
-    def process_at(self, lane: Lane, at_ns: int) -> Process:
-        """The process of a lane at that time."""
-        return lane._replace(incarnation=self._incarnation(lane.pid, at_ns)).process
-
     def _incarnation(self, pid: Label, at_ns: int) -> int:
         """Which of the processes that had the pid had it at that time, from 0."""
         begins = self._begins.get(pid)
