@@ -24,7 +24,7 @@ from analyzers.readers.chrome_events import (
     envelope_of,
     event_of,
 )
-from analyzers.readers.content import Content
+from analyzers.readers.content import HELD_BEHIND, Content
 from analyzers.readers.event_layout import Layout
 from analyzers.readers.event_scan import scan_elements
 from analyzers.readers.files import PIECE, Lines, whole_lines
@@ -85,7 +85,8 @@ class EventStream:
         window = PIECE
         singles: list[tuple[Event, int]] = []
         while not self._ended:
-            content.trim()
+            # What was read singly may be asked for its line.
+            content.trim(keep=HELD_BEHIND if singles else 0)
             content.require(window)
             batch, is_damaged = self._ordinary(window)
             if batch is None and (single := self._single()) is not None:
