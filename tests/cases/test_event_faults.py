@@ -23,12 +23,14 @@ from analyzers.readers.chrome_trace import ChromeTrace, stream_chrome_trace
 from analyzers.readers.strace import read_strace
 from analyzers.recording.recording import load_recording
 from analyzers.report.model import Report
+from analyzers.steps.thread_load import measure_lanes
 from analyzers.swimlane import timeline_of
 from analyzers.swimlane import write as swimlane_write
 from analyzers.table.nesting import nest
-from analyzers.table.spans import Kind, SpanTable
+from analyzers.table.spans import Clock, Kind, Source, SpanTable
 from dsv4bench.cli import main
 from tests.builders.places import CASES
+from tests.builders.spans import Spans
 from tests.cases.trace_text import A, B, issues, names, read, where
 from tests.properties.fuzz_analyzers import pieces_of
 
@@ -372,6 +374,19 @@ def test_110_another_thread_with_fractions_tells_that_times_are_no_whole_microse
     assert [(lane.rounded, lane.overlaps) for lane in report.lanes] == [(0, 1), (0, 0)]
 
 
+@pytest.mark.parametrize(
+    ("clock", "moved", "rounded"), [(Clock.HOST, 123, 1), (Clock.FILE, 0, 1), (Clock.FILE, 500, 0)]
+)
+def test_110_times_that_another_clock_moved_are_still_whole_microseconds(
+    clock: Clock, moved: int, rounded: int
+) -> None:
+    table = Spans(Source.SERVING, clock=clock)
+    table.add("p", moved, moved + 10_000)
+    table.add("c", moved + 5_000, moved + 11_000)
+    ((lane,), _) = measure_lanes(table.build())
+    assert (lane.rounded, lane.overlaps) == (rounded, 1 - rounded)
+
+
 def test_110_a_log_counts_nanoseconds(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text(
@@ -540,6 +555,17 @@ def test_118_what_cannot_be(events: list[dict[str, Any]], left_out: int, tmp_pat
     assert issues(trace) == ({"implausible_dur": (left_out, left_out)} if left_out else {})
     assert not {"boom", "bang"} & set(names(trace))
     assert judge(analyze([path])).exit_code == (4 if left_out else 0)
+
+
+def test_118_beside_events_that_lost_their_time() -> None:
+    later = 90_000_000_000
+    events = [
+        complete("zero", 0, 1),
+        *(complete(name, later + at, 10) for name, at in (("a", 0), ("b", 2000), ("c", 4000))),
+    ]
+    trace = read(json.dumps([*events, complete("boom", later + 2500, HOURS)]))
+    assert names(trace) == ["a", "b", "c"]
+    assert issues(trace) == {"zero_ts": (1, 1), "implausible_dur": (1, 1)}
 
 
 def test_118_names_the_line_in_every_layout(tmp_path: Path) -> None:
