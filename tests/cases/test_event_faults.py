@@ -543,6 +543,9 @@ HOURS = 10_800_000_000
         # Where something happens until then, it may well have lasted.
         ([*OTHERS, complete("long", 2500, HOURS), complete("late", HOURS, 1)], 0),
         ([*OTHERS, complete("long", 2500, HOURS), {**complete("mark", HOURS, 0), "ph": "i"}], 0),
+        # Requests that came at once, and took a while
+        ([complete(name, at, 20_000_000, tid=at) for at, name in enumerate(("r", "s", "t"))] + [complete("parse", 0, 1)], 0),
+        ([complete("a", 0, 1), complete("boom", 1, HOURS)], 1),
         # One span, or several that begin together, have no window.
         ([complete("only", 5, HOURS)], 0),
         ([complete("one", 5, HOURS), complete("two", 5, 1)], 0),
