@@ -20,8 +20,8 @@ _LARGEST = 2**63 - 1
 def implausible(starts: Int64s, durations: Int64s) -> Mask:
     """Which spans end more than 1000 times the window of all starts behind the last start.
 
-    One that begins before all that are plausible is none of them: it encloses the others, as a span of a whole run does.
-    Where most spans do, as where requests came all at once, it is the window that says nothing of how long they took.
+    Not so one that begins before all others: it encloses them, as a span of a whole run does. And none where most spans end
+    so late: requests that came all at once make a short window, which says nothing of how long they took.
     """
     none = np.zeros(len(starts), dtype=np.bool_)
     if len(starts) < 2:

@@ -19,15 +19,9 @@ class Escaped(NamedTuple):
 
     def before(self, position: int) -> int:
         """Where a position in `text` was before."""
-        # The n-th of them, from 0, had become a pair at its place plus n.
-        lower, upper = 0, len(self.stray)
-        while lower < upper:
-            middle = (lower + upper) // 2
-            if self.stray[middle] + middle < position:
-                lower = middle + 1
-            else:
-                upper = middle
-        return position - lower
+        # Before it, every stray one has become a pair: the n-th, from 0, at its place plus n.
+        places = range(len(self.stray))
+        return position - bisect.bisect_left(places, position, key=lambda n: self.stray[n] + n)
 
     def has_stray(self, start: int, end: int) -> bool:
         """Whether one was in [start, end) of the text before."""
