@@ -24,12 +24,10 @@ def implausible(starts: Int64s, durations: Int64s) -> Mask:
     so late: requests that came all at once make a short window, which says nothing of how long they took.
     """
     none = np.zeros(len(starts), dtype=np.bool_)
-    if len(starts) < 2:
+    if not len(starts):
         return none
     last = int(starts.max())
     window = last - int(starts.min())
-    if not window:
-        return none
     far: Mask = durations - (last - starts) > min(_FACTOR * window, _LARGEST)
     if not far.any() or 2 * np.count_nonzero(far) > len(far):
         return none
