@@ -26,6 +26,7 @@ from analyzers.report.model import Report
 from analyzers.steps.thread_load import measure_lanes
 from analyzers.swimlane import timeline_of
 from analyzers.swimlane import write as swimlane_write
+from analyzers.swimlane.model import CounterTrack, Group, Slice, Timeline, Track
 from analyzers.table.nesting import nest
 from analyzers.table.spans import Clock, Kind, Source, SpanTable
 from dsv4bench.cli import main
@@ -128,6 +129,16 @@ def test_104_only_what_begins_before_zero_moves(
 ) -> None:
     times = drawn_times(written(tmp_path, events), tmp_path)
     assert (min(times), max(times)) == (first, last)
+
+
+def test_104_a_counter_may_be_what_begins_first(tmp_path: Path) -> None:
+    group = Group(
+        "engine", counters=[CounterTrack("n", [(-7, 1.5)])], tracks=[Track("t", [Slice("a", "", -5, 2, {})])]
+    )
+    summary = swimlane_write.write_timeline(Timeline([group], {}), tmp_path / "drawn.pftrace")
+    packets = Trace.FromString((tmp_path / "drawn.pftrace").read_bytes()).packet
+    assert [packet.timestamp for packet in packets if packet.HasField("track_event")] == [0, 2, 9]
+    assert summary.moved_ns == 7
 
 
 def test_104_of_a_log_too(tmp_path: Path) -> None:
