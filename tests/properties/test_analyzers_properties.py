@@ -20,7 +20,7 @@ from analyzers.analysis import analyze, judge
 from analyzers.clients.requests import measure_requests
 from analyzers.errors import AnalyzerError
 from analyzers.readers.chrome_trace import read_chrome_trace
-from analyzers.readers.requests import RequestTiming
+from analyzers.readers.request_timing import RequestTiming
 from analyzers.readers.strace import read_strace
 from analyzers.report.json import render_json
 from analyzers.report.markdown import render_markdown
