@@ -38,9 +38,7 @@ def recording(measured: Measured, report: Report) -> Iterable[Finding]:
     for entry in report.inputs:
         yield from _input(entry)
     for note in source.notes:
-        yield Finding(
-            "input_note", "info", note, "the same run, by its manifest and requests or by its content"
-        )
+        yield Finding("input_note", "info", note, "what is there again is in no figure")
     yield from _lifecycle(report)
     yield from _rank_names(report, source)
     yield from _lost_runs(report, source)

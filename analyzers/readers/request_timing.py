@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Phase = Literal["warmup", "measured"]
@@ -17,7 +17,8 @@ _LATEST_NS = 2**62
 class RequestTiming:
     """Times are ns of the client's clock; None is what the record does not say."""
 
-    request_id: str
+    request_id: str = field(compare=False)
+    """What people call it: `identity` is what counts."""
     phase: Phase
     send_ns: int | None = None
     chunks: tuple[tuple[int, int], ...] | None = None

@@ -13,6 +13,7 @@ from analyzers.readers.chrome_trace import ChromeTrace
 from analyzers.readers.load_report import LoadReport
 from analyzers.readers.observations.observation import Observation
 from analyzers.readers.request_timing import RequestTiming
+from analyzers.readers.requests import Requests
 from analyzers.readers.strace import StraceLog
 from analyzers.recording.clocks import ONE_HOST_CLOCK, AlignedClocks, ClockAlignment, align_clocks, shifted
 from analyzers.recording.contents import Contents, by_benchmark, merged, read_path
@@ -33,6 +34,7 @@ from analyzers.recording.runs import (
 from analyzers.recording.trace_devices import with_devices
 from analyzers.rundir import Manifest, MtpAccuracy, ResourceSample
 from analyzers.table.spans import SpanTable, concatenate
+from analyzers.text.words import counted
 
 Input = TypeVar("Input", ChromeTrace, StraceLog)
 
@@ -214,14 +216,15 @@ def _recording(
     logs = [_on_common_clock(log, aligned) for log in contents.logs]
     ranks = assign_ranks(logs, manifest_ranks=contents.manifest_ranks, file_ranks=contents.log_ranks)
     ranks = dataclasses.replace(ranks, devices=log_devices(logs, ranks.ranks, manifest))
+    requests, repeats = _requests_once(contents.benchmarks)
     spans = [trace.spans for trace in traces] + [rank_column(log.spans, ranks) for log in logs]
     return Recording(
         name=name,
         paths=tuple(str(path) for path in paths),
         spans=concatenate(spans),
         invalid=concatenate([trace.invalid for trace in traces] + [log.invalid for log in logs]),
-        requests=[timing for requests in contents.benchmarks for timing in requests.timings],
-        requests_have_phases=any(requests.has_phases for requests in contents.benchmarks)
+        requests=requests,
+        requests_have_phases=any(benchmark.has_phases for benchmark in contents.benchmarks)
         or manifest is not None,
         reports=contents.reports,
         ranks=ranks,
@@ -234,8 +237,25 @@ def _recording(
         file_clocks=files.clocks,
         given_ranks=given_ranks,
         missing_ranks=files.missing,
-        notes=list(notes),
+        notes=[*notes, *repeats],
     )
+
+
+def _requests_once(benchmarks: Sequence[Requests]) -> tuple[list[RequestTiming], list[str]]:
+    """The requests of several files, and what to say of those that more than one holds.
+
+    Clients may count from the same number on: only what is the same in everything is one request.
+    """
+    timings: list[RequestTiming] = []
+    notes = []
+    for benchmark in benchmarks:
+        before = set(timings) if timings else set()
+        new = [timing for timing in benchmark.timings if timing.identity is None or timing not in before]
+        if repeated := len(benchmark.timings) - len(new):
+            told = counted(repeated, "request")
+            notes.append(f"{benchmark.report.path}: {told} that another file holds too: counted once")
+        timings += new
+    return timings, notes
 
 
 def _on_common_clock(read: Input, clocks: AlignedClocks) -> Input:
