@@ -609,7 +609,7 @@ def test_86_a_copy_of_a_run_of_the_baseline_is_no_candidate() -> None:
 
 
 def test_86_a_comparison_has_one_run_a_side() -> None:
-    sides = ["--a", *copies("base"), "--b", *copies("head")]
+    sides: list[str | Path] = ["--a", *copies("base"), "--b", *copies("head")]
     code, output = command("compare", *sides, "--json")
     document = json.loads(output)
     assert (code, document["a"]["runs"], document["b"]["runs"]) == (
