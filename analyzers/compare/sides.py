@@ -150,6 +150,7 @@ def _warnings(run: Run) -> list[str]:
         found.append(f"{run.path}: made from a source tree with uncommitted changes")
     if report.lost:
         found.append(f"{run.path}: records lost: {report.lost}")
+    found += [f"{run.path}: {item.title}" for item in report.findings if item.code == "request_fields"]
     if report.lifecycle.faults:
         found.append(f"{run.path}: lifecycle faults: {len(report.lifecycle.faults)}")
     failed = sum(figures.failed for figures in report.requests if figures.phase == "measured")

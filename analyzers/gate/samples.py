@@ -48,6 +48,8 @@ class _Run:
     digest: str
     """What it shares with its copies alone."""
     lost: int
+    unknown: list[str]
+    """What its requests do not tell."""
 
 
 def read_samples(paths: Sequence[Path], names: Iterable[str] = ()) -> Samples:
@@ -72,7 +74,7 @@ def read_samples(paths: Sequence[Path], names: Iterable[str] = ()) -> Samples:
             runs += _runs_in(path)
     if runs:
         parts.append(_samples_of_paths(runs, wanted))
-    joined = join_samples(_once(parts))
+    joined = join_samples(parts)
     return msgspec.structs.replace(joined, source=", ".join(str(path) for path in paths))
 
 
@@ -205,7 +207,16 @@ def _read_run(path: Path, names: Sequence[str]) -> _Run:
     # Values of a run that failed are not those of the whole run.
     is_sound = problem is None and invalid is None
     values = run_values(report, wanted) if is_sound else dict.fromkeys(wanted)
-    return _Run(str(path), values, recording.manifest, problem, invalid, content_identity(path), report.lost)
+    return _Run(
+        str(path),
+        values,
+        recording.manifest,
+        problem,
+        invalid,
+        content_identity(path),
+        report.lost,
+        [finding.title for finding in report.findings if finding.code == "request_fields"],
+    )
 
 
 def _problem(report: Report) -> str | None:
@@ -248,6 +259,7 @@ def _samples_of(runs: Sequence[_Run], *, conditions: bool = True) -> Samples:
 def _of_one(run: _Run) -> Samples:
     manifest = run.manifest
     warnings = [f"{run.label}: {counted(run.lost, 'record')} lost"] if run.lost else []
+    warnings += [f"{run.label}: {text}" for text in run.unknown]
     if manifest is not None and manifest.faults:
         warnings.append(f"{run.label}: faults were injected on request")
     if manifest is not None and manifest.restarts:
@@ -278,11 +290,13 @@ def _dirty(runs: Sequence[_Run]) -> list[str]:
 
 
 def join_samples(parts: Sequence[Samples]) -> Samples:
-    """All parts, at least one, as one side.
+    """All parts, at least one, as one side; the runs of a part that are those of one before count once.
 
     Raises:
+        UnusableInputError: only some of the runs of a part are those of one before.
         NotComparableError: they are not of one configuration and machine.
     """
+    parts = _once(parts)
     first = parts[0]
     metrics: dict[str, list[float | None]] = {}
     for part in parts:

@@ -166,7 +166,7 @@ def _arrivals(record: dict[str, Any]) -> Chunks | None:
 
 def _increments(pairs: Any, name: str, scale: int) -> Chunks:
     """Arrivals out of pairs of a time and the tokens until then."""
-    if not isinstance(pairs, list):
+    if not isinstance(pairs, list) or not pairs:
         raise BadRequestError(f"{name} is no list of [time, tokens so far]")
     arrivals: list[tuple[int, int]] = []
     before = 0

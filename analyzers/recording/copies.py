@@ -64,8 +64,11 @@ def content_identity(path: Path) -> str:
     try:
         if (chosen := chosen_benchmark(path)) is not None:
             return digest_of([_of_file(chosen.file), chosen.number])
-        if not path.is_dir():
+        if path.is_file():
             return _of_file(path)
+        if not path.is_dir():
+            # A pipe is read once: what came out of it is nobody's to compare.
+            return digest_of(str(path))
         run = RunDirectory(path)
         if run.requests.is_file() and _may_be_requests(run.requests):
             return _of_file(run.requests)

@@ -104,7 +104,7 @@ class Runs:
             names = ", ".join(recording.name for recording in self.recordings)
             raise UnusableInputError(
                 f"{names}: {len(self.recordings)} runs ({self.evidence}), whose steps and times have nothing in "
-                "common: name the files of one run (`dsv4bench analyze` takes several, and measures each by itself)"
+                "common: name one of them, or the files of one (`dsv4bench analyze` measures each by itself)"
             )
         return self.recordings[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from analyzers.analysis import analyze, judge
 from analyzers.clients.goodput import parse_slos
 from analyzers.clients.requests import RequestFigures, measure_requests
 from analyzers.errors import AnalyzerError, UnusableInputError
+from analyzers.gate.samples import join_samples, samples_of_runs
 from analyzers.measurement import AnalysisOptions
 from analyzers.readers.request_timing import RequestTiming
+from analyzers.recording.copies import content_identity, copies_among
 from analyzers.recording.recording import load_recording, load_runs
 from analyzers.report.model import Finding, Report
 from analyzers.report.tables import report_tables
@@ -541,6 +544,7 @@ def test_117_times_bear_their_unit(unit: str, scale: float, tmp_path: Path) -> N
         ([[None, 1]], "None is no time"),
         ([[100]], "[100] in tokens_at is no [time, tokens so far]"),
         ([100, 200], "100 in tokens_at is no [time, tokens so far]"),
+        ([], "tokens_at is no list of [time, tokens so far]"),
         ({"100": 1}, "tokens_at is no list of [time, tokens so far]"),
         ([[0.1, 1], [0.6, 31]], "the times in tokens_at lie outside of first_token and end"),
     ],
@@ -718,3 +722,27 @@ def test_95_a_name_with_a_hash_is_a_file_first(tmp_path: Path) -> None:
     assert measured(path).requests == 1
     with pytest.raises(UnusableInputError):
         load_recording([tmp_path / "missing.json#1"])
+
+
+def test_86_a_pipe_is_read_once(tmp_path: Path) -> None:
+    pipes = [tmp_path / "a", tmp_path / "b"]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    # Nobody writes: to open one would never end.
+    assert content_identity(pipes[0]) != content_identity(pipes[1])
+    assert copies_among(pipes) == []
+
+
+def test_86_runs_of_a_gate_that_are_one_run_count_once() -> None:
+    parts = [samples_of_runs([path]) for path in (*copies("base"), *copies("head"))]
+    joined = join_samples(parts)
+    assert [Path(label).name for label in joined.runs] == ["base-1", "head-1"]
+    assert len(joined.metrics["tpot"]) == len(joined.digests) == 2
+
+
+def test_117_a_gate_says_that_a_figure_is_of_some_requests(tmp_path: Path) -> None:
+    unknown = {"id": "x", "submit_ms": 0, "first_token_ms": 100, "end_ms": 600, "toks": 31}
+    path = lines(tmp_path / "r.jsonl", plain("a"), unknown)
+    _, output = command("gate", "check", path, "--limit", "tpot=60", "--json")
+    [warning] = [text for text in json.loads(output)["warnings"] if "cannot be told" in text]
+    assert "the output tokens of 1 of 2 measured requests" in warning
