@@ -746,3 +746,29 @@ def test_117_a_gate_says_that_a_figure_is_of_some_requests(tmp_path: Path) -> No
     _, output = command("gate", "check", path, "--limit", "tpot=60", "--json")
     [warning] = [text for text in json.loads(output)["warnings"] if "cannot be told" in text]
     assert "the output tokens of 1 of 2 measured requests" in warning
+
+
+def test_116_a_peak_below_the_mean_is_none(tmp_path: Path) -> None:
+    chunks = [{"t_ms": 0, "tokens": 1}, {"t_ms": 1500, "tokens": 1}]
+    figures = measured(lines(tmp_path / "r.jsonl", {"id": 1, "submit_ms": 0, "chunks": chunks}))
+    # Two tokens in 1.5 s, and no second that holds both.
+    assert (figures.throughput_per_s, figures.peak_per_s) == (pytest.approx(2 / 1.5), None)
+    assert figures.peak_unavailable is not None
+    assert "fewer than the mean" in figures.peak_unavailable
+
+
+def test_117_an_end_that_is_not_known_bounds_no_elapsed_time(tmp_path: Path) -> None:
+    endless = {"id": "x", "submit_ms": 0, "first_token_ms": 100, "output_tokens": 500}
+    figures = measured(lines(tmp_path / "r.jsonl", plain("a"), endless))
+    assert (figures.output_tokens, figures.elapsed_ns, figures.throughput_per_s) == (511, None, None)
+
+
+def test_102_beside_a_trace_requests_in_flight_are_no_failure(tmp_path: Path) -> None:
+    document = json.loads(INCOMPLETE.read_text())
+    document["benchmarks"][0]["requests"]["successful"] = []
+    (tmp_path / "report.json").write_text(json.dumps(document))
+    event = {"name": "a", "ph": "X", "ts": 1, "dur": 2, "pid": 1, "tid": 1}
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": [event]}))
+    report = analyze([tmp_path / "trace.json", tmp_path / "report.json"])
+    assert report.requests[0].cut == 2
+    assert judge(report).exit_code == 0
