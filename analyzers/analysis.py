@@ -88,8 +88,8 @@ def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict
         return Verdict(4, f"{unsound[0].title} (--strict)")
     for part in report.parts:
         measured = [figures for figures in part.requests if figures.phase == "measured"]
-        if measured and all(figures.failed == figures.requests for figures in measured):
-            failed = sum(figures.failed for figures in measured)
+        failed = sum(figures.failed for figures in measured)
+        if failed and all(figures.failed == figures.requests for figures in measured):
             return Verdict(1, f"failed={failed} of {failed}: every request failed")
         if part.mtp_accuracy is not None and part.mtp_accuracy.different_requests:
             return Verdict(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from analyzers.measurement import Measured
-from analyzers.readers.load_report import IssueKind, LoadReport
+from analyzers.readers.load_report import InputFormat, IssueKind, LoadReport
 from analyzers.recording.recording import Recording
 from analyzers.report.model import Finding, Report
 from analyzers.steps.lifecycle import ASSUMED_DEPTH
@@ -24,6 +24,14 @@ _REPAIRS: frozenset[IssueKind] = frozenset(
         "attributes_cut",
     }
 )
+_SPAN_FORMATS: frozenset[InputFormat] = frozenset({"chrome_trace", "strace_log"})
+_KINDS: dict[InputFormat, str] = {
+    "requests": "requests",
+    "manifest": "manifest",
+    "resources": "resource samples",
+    "mtp_accuracy": "comparison of tokens",
+    "observations": "figures",
+}
 _LOG_LEVEL_ADVICE = "run again with the runtime's log at TIMING level (PYPTO_RUNTIME_LOG=v9)"
 
 
@@ -38,6 +46,8 @@ def recording(measured: Measured, report: Report) -> Iterable[Finding]:
     for entry in report.inputs:
         yield from _input(entry)
     yield from _rounded(report)
+    for note in source.notes:
+        yield Finding("input_note", "info", note, "what is there again is in no figure")
     yield from _lifecycle(report)
     yield from _rank_names(report, source)
     yield from _lost_runs(report, source)
@@ -59,8 +69,32 @@ def _no_data(report: Report, recording: Recording) -> Iterable[Finding]:
         title = "no data: the log level hides the runtime's timing records"
         yield Finding("no_data", "error", title, evidence, _LOG_LEVEL_ADVICE)
         return
-    evidence = f"spans=0 in {', '.join(entry.path for entry in report.inputs) or ', '.join(recording.paths)}"
-    yield Finding("no_data", "error", "no data: no spans", evidence, "check that profiling was on")
+    files = ", ".join(entry.path for entry in report.inputs) or ", ".join(recording.paths)
+    if not any(entry.format in _SPAN_FORMATS for entry in report.inputs):
+        # Nobody looks for spans in a file that holds none by its kind.
+        yield _nothing_of_its_kind(report, files)
+        return
+    yield Finding(
+        "no_data", "error", "no data: no spans", f"spans=0 in {files}", "check that profiling was on"
+    )
+
+
+def _nothing_of_its_kind(report: Report, files: str) -> Finding:
+    """Why inputs that are neither traces nor logs have nothing to measure."""
+    cut = sum(figures.cut for figures in report.requests)
+    requests = [entry for entry in report.inputs if entry.format == "requests"]
+    if cut:
+        title = f"no data: {counted(cut, 'request')}, all of them in flight when the time was up"
+        return Finding("no_data", "error", title, files, "let the benchmark run for longer")
+    if requests and report.lost:
+        invalid = f"{report.lost} of {report.records} requests invalid"
+        first = next((issue.where for entry in requests for issue in entry.issues if issue.lost), "")
+        return Finding("no_data", "error", f"no data: {invalid}", f"{files}: first at {first}")
+    if not report.inputs:
+        title = "no data: a manifest alone measures nothing"
+        return Finding("no_data", "error", title, files, "name the whole run directory")
+    kinds = " and ".join(dict.fromkeys(_KINDS[entry.format] for entry in report.inputs))
+    return Finding("no_data", "error", f"no data: no {kinds} to measure", files)
 
 
 def _run_status(report: Report) -> Iterable[Finding]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from analyzers.errors import NoDataError, UnusableInputError
+from analyzers.errors import InvalidDataError, NoDataError, UnusableInputError
 from analyzers.gate.comparability import said, short_machine
 from analyzers.gate.metric_pairs import values_of
 from analyzers.gate.metrics import metric
@@ -39,11 +39,14 @@ def save_baseline(
         UnusableInputError: a run cannot be read, or the file exists and `replace` is not given, or cannot be written.
         NotComparableError: the runs differ in configuration or machine.
         NoDataError: a run failed: a baseline of the others would hide it.
+        InvalidDataError: a run holds requests that cannot be.
     """
     path = baseline_path(name_or_file)
     if path.exists() and not replace:
         raise UnusableInputError(f"{path}: exists; name another baseline, or replace it with --replace")
     samples = read_samples(runs, names)
+    if samples.invalid:
+        raise InvalidDataError(f"not saved: {samples.invalid[0]}; name the good runs alone")
     if samples.failed:
         raise NoDataError(f"not saved: a run failed: {samples.failed[0]}; name the good runs alone")
     if not any(values_of(values) for values in samples.metrics.values()):

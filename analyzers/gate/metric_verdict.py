@@ -80,7 +80,7 @@ class MetricJudge:
             return [
                 _Found("FAIL", f"{found}, {'below' if meaning.higher_is_better else 'above'} the {limit}")
             ]
-        if self.problem is not None and self.problem.verdict == "NO-DATA":
+        if self.problem is not None and self.problem.is_of_data:
             return [_Found(self.problem.verdict, self.problem.reason)]
         bound = median_bound(head, self.stage, higher_is_better=meaning.higher_is_better)
         edge = "at least" if meaning.higher_is_better else "at most"
@@ -103,10 +103,12 @@ class MetricJudge:
         pair = figures.pair
         if pair.head is None:
             return _Found("NO-DATA", f"the candidate has no {pair.name}")
+        if self.problem is not None and self.problem.verdict == "INVALID":
+            return _Found(self.problem.verdict, self.problem.reason)
         if without_values(pair.head):
             return _Found("NO-DATA", f"no data: the candidate has no value of {pair.name}")
         if (where := first_bad(pair.head)) is not None:
-            if self.problem is not None and self.problem.verdict == "NO-DATA":
+            if self.problem is not None and self.problem.is_of_data:
                 return _Found(self.problem.verdict, self.problem.reason)
             return _Found("NOT-COMPARABLE", f"candidate {pair.name} is not a positive number ({where})")
         return None

@@ -47,6 +47,8 @@ IssueKind = Literal[
     "old_root_name",
     "logger_drops",
     "bad_request",
+    "request_repeated",
+    "request_id_twice",
 ]
 
 REPAIRS: frozenset[IssueKind] = frozenset(
@@ -102,6 +104,8 @@ ISSUE_TEXT: dict[IssueKind, str] = {
     "old_root_name": "roots named simpler_run by an older runtime, read as chip.run",
     "logger_drops": "records the runtime's logger says it dropped",
     "bad_request": "request records that cannot be used",
+    "request_repeated": "request records that were there before: each counts once",
+    "request_id_twice": "request records of one id that differ: none of them is used",
 }
 
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from analyzers.errors import UnusableInputError
-from analyzers.readers.requests import RequestTiming
+from analyzers.readers.request_timing import RequestTiming
 from analyzers.readers.strace import ROOT
 from analyzers.recording.membership import NO_UNIT, steps_of_units, units_of
 from analyzers.recording.recording import Recording

@@ -12,10 +12,12 @@ from analyzers.errors import UnusableInputError
 from analyzers.readers.chrome_trace import ChromeTrace
 from analyzers.readers.load_report import LoadReport
 from analyzers.readers.observations.observation import Observation
-from analyzers.readers.requests import RequestTiming
+from analyzers.readers.request_timing import RequestTiming
+from analyzers.readers.requests import Requests
 from analyzers.readers.strace import StraceLog
 from analyzers.recording.clocks import ONE_HOST_CLOCK, AlignedClocks, ClockAlignment, align_clocks, shifted
-from analyzers.recording.contents import Contents, merged, read_path
+from analyzers.recording.contents import Contents, by_benchmark, merged, read_path
+from analyzers.recording.copies import Copy, copies_among, notes_on
 from analyzers.recording.devices import log_devices
 from analyzers.recording.log_clocks import process_clocks
 from analyzers.recording.rank_files import join_rank_files
@@ -32,6 +34,7 @@ from analyzers.recording.runs import (
 from analyzers.recording.trace_devices import with_devices
 from analyzers.rundir import Manifest, MtpAccuracy, ResourceSample
 from analyzers.table.spans import SpanTable, concatenate
+from analyzers.text.words import counted
 
 Input = TypeVar("Input", ChromeTrace, StraceLog)
 
@@ -64,6 +67,8 @@ class Recording:
     """Path of a trace -> the rank that the user named."""
     missing_ranks: list[int] = field(default_factory=list)
     """Ranks that the files speak of and none is of."""
+    notes: list[str] = field(default_factory=list)
+    """What to know of how its files were put together."""
 
     @property
     def lost(self) -> int:
@@ -99,7 +104,7 @@ class Runs:
             names = ", ".join(recording.name for recording in self.recordings)
             raise UnusableInputError(
                 f"{names}: {len(self.recordings)} runs ({self.evidence}), whose steps and times have nothing in "
-                "common: name the files of one run (`dsv4bench analyze` takes several, and measures each by itself)"
+                "common: name one of them, or the files of one (`dsv4bench analyze` measures each by itself)"
             )
         return self.recordings[0]
 
@@ -120,23 +125,51 @@ def load_runs(paths: Iterable[str | Path], options: LoadOptions | None = None) -
         raise UnusableInputError(f"{repeated}: named twice: its records would count twice")
     contents = [read_path(path) for path in given]
     _check_given_ranks(contents, options.ranks)
-    homes = [home_of(path) for path in given]
-    split = Split([[0]], "")
-    if len(given) > 1:
-        # The steps of the only trace are nobody else's: they need not be looked at one by one.
-        several_traces = sum(bool(part.traces) for part in contents) > 1
-        claims = [
-            _claims(part, home, options, several_traces=several_traces)
-            for part, home in zip(contents, homes, strict=True)
-        ]
-        split = split_into_runs([home.resolve() for home in homes], claims)
-    recordings = []
+    given, contents, copies = _once(given, contents)
+    split = _split(given, contents, options)
+    recordings: list[Recording] = []
+    evidence = split.evidence
     for indices in split.runs:
         own = [given[index] for index in indices]
         whole = merged([(given[index], contents[index]) for index in indices])
-        name = str(own[0] if len(own) == 1 else homes[indices[0]])
-        recordings.append(_recording(whole, own, options, name=name))
-    return Runs(recordings, split.evidence)
+        name = str(own[0] if len(own) == 1 else home_of(own[0]))
+        notes = notes_on(copy for copy in copies if copy.of in own)
+        parts = by_benchmark(whole)
+        if len(parts) > 1:
+            evidence = "; ".join(filter(None, [evidence, "a report holds several benchmarks"]))
+        recordings += [
+            _recording(part, own, options, name=benchmark or name, notes=notes) for benchmark, part in parts
+        ]
+    return Runs(recordings, evidence)
+
+
+def _once(
+    paths: Sequence[Path], contents: Sequence[Contents]
+) -> tuple[list[Path], list[Contents], list[Copy]]:
+    """The paths and their contents without those that hold the run of another."""
+    # Two readings of counters that did not move are two readings all the same.
+    copies = [
+        copy
+        for copy in (copies_among(paths) if len(paths) > 1 else ())
+        if not contents[paths.index(copy.path)].observed
+    ]
+    left_out = {copy.path for copy in copies}
+    kept = [index for index, path in enumerate(paths) if path not in left_out]
+    return [paths[index] for index in kept], [contents[index] for index in kept], copies
+
+
+def _split(paths: Sequence[Path], contents: Sequence[Contents], options: LoadOptions) -> Split:
+    """Which of the paths are of one run."""
+    if len(paths) == 1:
+        return Split([[0]], "")
+    homes = [home_of(path) for path in paths]
+    # The steps of the only trace are nobody else's: they need not be looked at one by one.
+    several_traces = sum(bool(part.traces) for part in contents) > 1
+    claims = [
+        _claims(part, home, options, several_traces=several_traces)
+        for part, home in zip(contents, homes, strict=True)
+    ]
+    return split_into_runs([home.resolve() for home in homes], claims)
 
 
 def load_recording(paths: Iterable[str | Path], options: LoadOptions | None = None) -> Recording:
@@ -167,7 +200,9 @@ def _claims(contents: Contents, home: Path, options: LoadOptions, *, several_tra
     return claims
 
 
-def _recording(contents: Contents, paths: Sequence[Path], options: LoadOptions, *, name: str) -> Recording:
+def _recording(
+    contents: Contents, paths: Sequence[Path], options: LoadOptions, *, name: str, notes: Sequence[str]
+) -> Recording:
     """Put the contents of a run together and name the ranks."""
     given_ranks = {
         trace.report.path: options.ranks[trace.report.path]
@@ -181,14 +216,15 @@ def _recording(contents: Contents, paths: Sequence[Path], options: LoadOptions, 
     logs = [_on_common_clock(log, aligned) for log in contents.logs]
     ranks = assign_ranks(logs, manifest_ranks=contents.manifest_ranks, file_ranks=contents.log_ranks)
     ranks = dataclasses.replace(ranks, devices=log_devices(logs, ranks.ranks, manifest))
+    requests, repeats = _requests_once(contents.benchmarks)
     spans = [trace.spans for trace in traces] + [rank_column(log.spans, ranks) for log in logs]
     return Recording(
         name=name,
         paths=tuple(str(path) for path in paths),
         spans=concatenate(spans),
         invalid=concatenate([trace.invalid for trace in traces] + [log.invalid for log in logs]),
-        requests=[timing for requests in contents.requests for timing in requests.timings],
-        requests_have_phases=any(requests.has_phases for requests in contents.requests)
+        requests=requests,
+        requests_have_phases=any(benchmark.has_phases for benchmark in contents.benchmarks)
         or manifest is not None,
         reports=contents.reports,
         ranks=ranks,
@@ -201,7 +237,25 @@ def _recording(contents: Contents, paths: Sequence[Path], options: LoadOptions, 
         file_clocks=files.clocks,
         given_ranks=given_ranks,
         missing_ranks=files.missing,
+        notes=[*notes, *repeats],
     )
+
+
+def _requests_once(benchmarks: Sequence[Requests]) -> tuple[list[RequestTiming], list[str]]:
+    """The requests of several files, and what to say of those that more than one holds.
+
+    Clients may count from the same number on: only what is the same in everything is one request.
+    """
+    timings: list[RequestTiming] = []
+    notes = []
+    for benchmark in benchmarks:
+        before = set(timings) if timings else set()
+        new = [timing for timing in benchmark.timings if timing.identity is None or timing not in before]
+        if repeated := len(benchmark.timings) - len(new):
+            told = counted(repeated, "request")
+            notes.append(f"{benchmark.report.path}: {told} that another file holds too: counted once")
+        timings += new
+    return timings, notes
 
 
 def _on_common_clock(read: Input, clocks: AlignedClocks) -> Input:

@@ -14,6 +14,7 @@ FindingCode = Literal[
     # What the figures are of, and what they say.
     "no_data",
     "requests_failed",
+    "request_fields",
     "run_status",
     "lost_records",
     "rank_missing",

@@ -10,7 +10,7 @@ from analyzers.steps.pipeline import Pipeline
 from analyzers.table.callables import is_prefill
 from analyzers.text.figures import UNAVAILABLE, number, percent
 from analyzers.text.tables import Column, Table
-from analyzers.text.words import counted
+from analyzers.text.words import counted, some_of
 
 
 def overview(report: Report) -> Table | None:
@@ -47,8 +47,7 @@ def _client(report: Report) -> list[list[str]]:
 
 
 def _request_rows(figures: RequestFigures, report: Report) -> list[list[str]]:
-    expected = report.run.expected_output_tokens if report.run is not None else None
-    tokens = f"{figures.output_tokens} of {expected}" if expected is not None else str(figures.output_tokens)
+    tokens = output_tokens(figures, report.run.expected_output_tokens if report.run is not None else None)
     if figures.failed:
         tokens += f", {figures.failed_output_tokens} more of {figures.failed} failed requests"
     tpot = f"per-request mean {number(figures.tpot.mean)} ms, token-weighted {number(figures.tpot_token_weighted_ns)} ms"
@@ -69,6 +68,24 @@ def _request_rows(figures: RequestFigures, report: Report) -> list[list[str]]:
     if figures.mtp is not None:
         rows += _mtp_rows(figures.mtp, figures)
     return rows
+
+
+def output_tokens(figures: RequestFigures, expected: int | None = None) -> str:
+    """The output tokens for people: of how many, and of which requests where not of all."""
+    if figures.output_tokens is None:
+        return UNAVAILABLE + _strangers(figures)
+    told = str(figures.output_tokens) + (f" of {expected}" if expected is not None else "")
+    if figures.tokens_unknown:
+        answered = figures.requests - figures.failed
+        told += f", of {answered - figures.tokens_unknown} of {counted(answered, 'request')}"
+        told += _strangers(figures)
+    return told
+
+
+def _strangers(figures: RequestFigures) -> str:
+    if not figures.fields_not_understood:
+        return ""
+    return f" (not understood: {some_of(figures.fields_not_understood)})"
 
 
 def _mtp_rows(mtp: MtpFigures, figures: RequestFigures) -> list[list[str]]:

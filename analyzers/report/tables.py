@@ -14,7 +14,7 @@ from analyzers.ranks.skew import Lateness, RankSkew
 from analyzers.recording.rank_map import RankDevice
 from analyzers.report.input_tables import input_tables
 from analyzers.report.model import Report, SpanFigures, StepFigures
-from analyzers.report.overview import overview
+from analyzers.report.overview import output_tokens, overview
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
 from analyzers.steps.faults import LifecycleFault
@@ -354,18 +354,26 @@ def _requests(figures: RequestFigures) -> list[Table]:
             ("MTP committed = steps + accepted", f"{mtp.committed} = {mtp.steps} + {mtp.accepted}"),
         ]
     notes = [
-        f"{counted(figures.requests, 'request')}, {figures.failed} failed, "
-        f"{counted(figures.output_tokens, 'output token')}"
+        f"{counted(figures.requests, 'request')}, {figures.failed} failed, output tokens: {output_tokens(figures)}"
+        if figures.tokens_unknown
+        else f"{counted(figures.requests, 'request')}, {figures.failed} failed, "
+        f"{counted(figures.output_tokens or 0, 'output token')}"
     ]
+    if figures.cut:
+        notes.append(f"{counted(figures.cut, 'more request')} in flight when the time was up: in no figure")
     if figures.tpot_undefined:
-        notes.append(
-            f"tpot undefined for {counted(figures.tpot_undefined, 'request')} (fewer than two tokens): left out"
-        )
+        why = "fewer than two tokens" + (", or nobody knows how many" if figures.tokens_unknown else "")
+        notes.append(f"tpot undefined for {counted(figures.tpot_undefined, 'request')} ({why}): left out")
     notes += _too_small_note(summary for _, summary in summaries)
     rows = [_summary_row(label, summary) for label, summary in summaries]
     return [
         Table(f"Requests: {figures.phase} (ms)", [Column("latency"), *_SUMMARY_COLUMNS], rows, notes),
-        Table(f"Rates: {figures.phase}", [Column("figure"), Column("value", CellKind.FIGURES)], single),
+        Table(
+            f"Rates: {figures.phase}",
+            [Column("figure"), Column("value", CellKind.FIGURES)],
+            single,
+            [f"peak unavailable: {figures.peak_unavailable}"] if figures.peak_unavailable else [],
+        ),
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from analyzers.measurement import Measured
 from analyzers.ranks.runner_times import Edge, RunnerTimes
-from analyzers.readers.requests import RequestTiming
+from analyzers.readers.request_timing import RequestTiming
 from analyzers.swimlane.dispatches import DrawnDispatch
 from analyzers.swimlane.model import CounterTrack
 from analyzers.table.callables import is_prefill
@@ -49,7 +49,7 @@ def acceptance(requests: Sequence[RequestTiming], dispatches: Iterable[DrawnDisp
     completed = sorted(dispatch.step.wait.interval.end_ns for dispatch in dispatches)
     tokens_of: dict[int, list[int]] = {}
     for timing in requests:
-        if timing.error is None and timing.proposed:
+        if timing.is_whole and timing.proposed:
             for arrived_ns, tokens in (timing.chunks or ())[1:-1]:
                 step = bisect.bisect_right(completed, arrived_ns) - 1
                 if step >= 0:

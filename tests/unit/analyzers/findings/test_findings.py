@@ -478,13 +478,13 @@ def test_a_rank_that_is_last_within_the_scatter_is_no_straggler_to_warn_of(recor
     assert finding.title == "hid ab: rank 2 is most often the last to end, within the scatter"
 
 
-def answered_by(rank: int) -> RequestRecord:
-    return request("r", [MS, at(STEPS + 1)], rank=rank)
+def answered_by(*ranks: int) -> list[RequestRecord]:
+    return [request(f"r{n}", [MS, at(STEPS + 1)], rank=rank) for n, rank in enumerate(ranks)]
 
 
 def test_a_rank_with_more_requests_is_last_by_its_work(recorded: Recorded) -> None:
     noisy_ranks(recorded, rank_2=40 * MS, scatter=3 * MS)
-    recorded.requests += [answered_by(rank) for rank in (0, 1, 2, 2, 3)]
+    recorded.requests += answered_by(0, 1, 2, 2, 3)
     report = recorded.report()
     assert found(report, "straggler") == []
     [finding] = found(report, "uneven_work")
@@ -495,7 +495,7 @@ def test_a_rank_with_more_requests_is_last_by_its_work(recorded: Recorded) -> No
 
 def test_a_slow_rank_with_as_many_requests_as_the_others_is_a_straggler(recorded: Recorded) -> None:
     noisy_ranks(recorded, rank_2=40 * MS, scatter=3 * MS)
-    recorded.requests += [answered_by(rank) for rank in range(4)]
+    recorded.requests += answered_by(*range(4))
     report = recorded.report()
     assert found(report, "uneven_work") == []
     assert [finding.severity for finding in found(report, "straggler")] == ["warning"]

@@ -10,7 +10,7 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackDescriptor, TrackEvent
 
 from analyzers.errors import NoDataError, UnusableInputError
-from analyzers.readers.requests import RequestTiming
+from analyzers.readers.request_timing import RequestTiming
 from analyzers.readers.strace import read_strace
 from analyzers.recording.rank_naming import assign_ranks, rank_column
 from analyzers.swimlane import Timeline, write_timeline
