@@ -53,6 +53,7 @@ def run(
     """Run a DeepSeek-V4 decode engine under both traces, then analyze what it did."""
     from dsv4bench.faults import check_faults, parse_fault
     from dsv4bench.run.tracing import load_traced_profile
+    from dsv4bench.tracing.delivery import prepare_output
 
     injected = [parse_fault(text) for text in faults or []]
     flags = []
@@ -67,6 +68,8 @@ def run(
     check_faults(
         injected, ranks=engine.ranks, depth=engine.depth, mtp=engine.mtp, strace=resolved.trace.strace
     )
+    if tracing.output is not None:
+        prepare_output(tracing.output, out)
     _run(resolved, out, injected, tracing, as_json=json)
 
 
@@ -77,11 +80,8 @@ def _run(
     from dsv4bench.errors import RunInterruptedError
     from dsv4bench.run.launch import Launcher, create_run_directory
     from dsv4bench.run.reporting import report_run
-    from dsv4bench.tracing.delivery import prepare_output
     from dsv4bench.tracing.settings import merged_trace
 
-    if tracing.output is not None:
-        prepare_output(tracing.output, out)
     directory = create_run_directory(out, profile)
     with RunDisplay(profile) as display:
         result = Launcher(profile, directory, sys.argv, display, faults, tracing).run()

@@ -50,7 +50,7 @@ def test_a_file_a_directory_of_a_files_name_and_a_place_below_a_file_are_refused
     file.write_text("mine")
     (tmp_path / "d.json").mkdir()
     for output in (file, tmp_path / "d.json", file / "below", file / "x.json"):
-        with pytest.raises(UsageError, match="cannot write the serving trace to .*; set SA_PROFILE_OUTPUT"):
+        with pytest.raises(UsageError, match=r"cannot write the serving trace to .*; set SA_PROFILE_OUTPUT"):
             prepare_output(output, None)
     assert file.read_text() == "mine"
 
@@ -62,14 +62,14 @@ def test_a_place_without_the_right_to_write_is_refused(
     locked = tmp_path / "locked"
     locked.mkdir()
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != locked)
-    with pytest.raises(UsageError, match="Permission denied: .*locked"):
+    with pytest.raises(UsageError, match=r"Permission denied: .*locked"):
         prepare_output(locked / "x.json", None)
 
 
 @pytest.mark.parametrize("inside", ["", "sa_profile", "prof", "x.json", "a/../b"])
 def test_a_place_in_the_run_directory_is_refused_and_nothing_is_made(tmp_path: Path, inside: str) -> None:
     root = tmp_path / "run"
-    with pytest.raises(UsageError, match="lies in the run directory .* sa_profile/ anyway"):
+    with pytest.raises(UsageError, match=r"lies in the run directory .* sa_profile/ anyway"):
         prepare_output(root / inside, root)
     assert not root.exists()
 
