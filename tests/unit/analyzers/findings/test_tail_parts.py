@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ MS, US = 1_000_000, 1_000
 RUNNER, WALL = "chip.run.runner_run", "chip.run.runner_run.device_wall"
 
 
-def split_of(tmp_path: Path, *, ahead: bool = True, sched: bool = True, clock: str = "dev") -> Finding:
+def split_of(tmp_path: Path, *, ahead: bool = True, sched: str = "dev") -> Finding:
     """12 rounds of three ranks; in every third, rank 2 takes 3 ms more up to its last exchange and 8 ms more behind it."""
     lines = [strace.ready(100 + rank, rank) for rank in range(3)]
     for step in range(1, 13):
@@ -23,13 +24,13 @@ def split_of(tmp_path: Path, *, ahead: bool = True, sched: bool = True, clock: s
             up_to, behind = 20 * MS + 3 * MS * tail, 5 * MS + 8 * MS * tail
             at, pid = step * 100 * MS, 100 + rank
             wall = up_to + behind
-            ids = {"pid": pid, "inv": step}
+            ids: dict[str, Any] = {"pid": pid, "inv": step}
             if ahead:
                 lines.append(
                     strace.record("ext.dsv4bench.bind_ahead", at - MS, US, **ids, dispatch_id=step, slot_id=0)
                 )
             if sched:
-                lines.append(strace.record(f"{WALL}.sched", MS, up_to - MS, **ids, clk=clock))
+                lines.append(strace.record(f"{WALL}.sched", MS, up_to - MS, **ids, clk=sched))
             lines += [
                 strace.record(f"{WALL}.orch", 0, MS, **ids, clk="dev"),
                 strace.record(WALL, 0, wall, **ids, clk="dev"),
@@ -53,11 +54,11 @@ def test_the_programs_time_is_split_at_its_last_exchange(tmp_path: Path) -> None
     assert "come from the program behind its last exchange (73 % of what adds to them)" in finding.title
 
 
-@pytest.mark.parametrize("told", [{"ahead": False}, {"sched": False}, {"clock": "host"}])
+@pytest.mark.parametrize(("ahead", "sched"), [(False, "dev"), (True, ""), (True, "host")])
 def test_where_the_last_exchange_is_not_told_the_device_wall_stays_whole(
-    tmp_path: Path, told: dict[str, bool | str]
+    tmp_path: Path, ahead: bool, sched: str
 ) -> None:
     """Other runtimes have a sched too, which ends with something else; and so has a program without exchanges none."""
-    finding = split_of(tmp_path, **told)
+    finding = split_of(tmp_path, ahead=ahead, sched=sched)
     assert finding.figures["the device wall_ns"] == 11 * MS
     assert not [name for name in finding.figures if "exchange" in name]
