@@ -49,8 +49,14 @@ def _tail_parts(late: RankRun, middle: RankRun) -> dict[str, int]:
     parts = {"a late start": late.phases["runner_run"].start_ns - middle.phases["runner_run"].start_ns}
     runner = late.phases["runner_run"].duration_ns - middle.phases["runner_run"].duration_ns
     if late.device_wall_ns is not None and middle.device_wall_ns is not None:
-        parts["the device wall"] = late.device_wall_ns - middle.device_wall_ns
-        parts["the host side of the runner"] = runner - parts["the device wall"]
+        wall = late.device_wall_ns - middle.device_wall_ns
+        if late.behind_exchange_ns is not None and middle.behind_exchange_ns is not None:
+            behind = late.behind_exchange_ns - middle.behind_exchange_ns
+            parts["the program up to its last exchange"] = wall - behind
+            parts["the program behind its last exchange"] = behind
+        else:
+            parts["the device wall"] = wall
+        parts["the host side of the runner"] = runner - wall
     else:
         parts["the runner"] = runner
     if "validate" in late.phases and "validate" in middle.phases:

@@ -23,6 +23,8 @@ BIND_AHEAD = "ext.dsv4bench.bind_ahead"
 PHASES = ("pre_bind", "bind", "post_bind", "runner_run", "validate", "claim_release")
 _PHASE_OF_NAME = {f"{ROOT}.{phase}": phase for phase in PHASES}
 _DEVICE_WALL = f"{ROOT}.runner_run.device_wall"
+_SCHED = f"{_DEVICE_WALL}.sched"
+_DEVICE_PHASES = frozenset({_DEVICE_WALL, _SCHED})
 
 RunKey = tuple[tuple[str, int | str | None], int]
 
@@ -46,6 +48,8 @@ class RankRun:
     invocation: int
     incarnation: int = 0
     """Which of the processes that had the rank's pid did it: their ids begin again."""
+    behind_exchange_ns: int | None = None
+    """The device wall's part behind the last exchange with other ranks, where a rank of dsv4bench tells it."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def rank_runs(spans: SpanTable, names: DispatchNames) -> tuple[list[RankRun], in
     Phases belong to the root of the same (process, invocation); where several roots share it, to the one
     whose interval holds them.
     """
-    in_chip = spans.where_name(lambda name: name in (ROOT, _DEVICE_WALL) or name in _PHASE_OF_NAME)
+    in_chip = spans.where_name(lambda name: name == ROOT or name in _DEVICE_PHASES or name in _PHASE_OF_NAME)
     rows = np.flatnonzero(in_chip & (spans.rank != ABSENT))
     roots: dict[RunKey, list[int]] = {}
     children: dict[RunKey, list[int]] = {}
@@ -129,25 +133,29 @@ def _run(
 ) -> RankRun:
     interval = _interval(spans, root)
     phases: dict[str, Interval] = {}
-    device_wall_ns: int | None = None
+    device: dict[str, Interval] = {}
     for row in children:
         name = spans.name_of(row)
-        if name == _DEVICE_WALL:
+        if name in _DEVICE_PHASES:
             # Its clock is the device's own: which of several roots it belongs to cannot be told.
             if alone and spans.clock[row] == Clock.DEVICE:
-                device_wall_ns = int(spans.duration_ns[row])
+                device[name] = _interval(spans, row)
             continue
         child = _interval(spans, row)
         inside = interval.start_ns <= child.start_ns and child.start_ns <= interval.end_ns
         if spans.clock[row] == Clock.HOST and (alone or inside):
             phases.setdefault(_PHASE_OF_NAME[name], child)
+    bound_ahead = ahead.get((int(spans.rank[root]), int(spans.dispatch_id[root])))
+    wall, sched = device.get(_DEVICE_WALL), device.get(_SCHED)
+    # Only dsv4bench binds ahead, and only its sched ends with the last exchange (docs/engine.md, Device phases).
+    own_sched = sched if bound_ahead is not None else None
     return RankRun(
         rank=int(spans.rank[root]),
         callable=callable_name,
         root=interval,
         phases=phases,
-        bound_ahead=ahead.get((int(spans.rank[root]), int(spans.dispatch_id[root]))),
-        device_wall_ns=device_wall_ns,
+        bound_ahead=bound_ahead,
+        device_wall_ns=wall.duration_ns if wall is not None else None,
         run_id=int(spans.run_id[root]),
         dispatch_id=int(spans.dispatch_id[root]),
         run_epoch=int(spans.run_epoch[root]),
@@ -155,6 +163,7 @@ def _run(
         generation=int(spans.generation[root]),
         invocation=int(spans.invocation[root]),
         incarnation=spans.lane_of(root).incarnation,
+        behind_exchange_ns=wall.end_ns - own_sched.end_ns if wall and own_sched else None,
     )
 
 

@@ -130,6 +130,7 @@ def _run_summary(recording: Recording) -> RunSummary | None:
         faults=manifest.faults,
         program_cache=manifest.program_cache,
         restarts=manifest.restarts,
+        tracing=manifest.tracing,
     )
 
 

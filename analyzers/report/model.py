@@ -19,7 +19,7 @@ from analyzers.recording.rank_map import NamedBy, RankDevice
 from analyzers.report.finding import Finding as Finding
 from analyzers.report.finding import FindingCode as FindingCode
 from analyzers.report.finding import Severity as Severity
-from analyzers.rundir import MtpAccuracy
+from analyzers.rundir import MtpAccuracy, TracingSetting
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
 from analyzers.steps.faults import LifecycleFault
@@ -50,6 +50,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     """Faults that were injected on request."""
     program_cache: dict[str, int] = {}
     restarts: int = 0
+    tracing: dict[str, TracingSetting] = {}
+    """How it was traced, by upstream's variables, and what said so: a flag, `--set`, the environment or the profile."""
 
 
 class RankNaming(msgspec.Struct, frozen=True):
