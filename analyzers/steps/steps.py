@@ -41,6 +41,19 @@ class Step:
         return own if own != ABSENT else self.wait.any_step_id
 
     @property
+    def named_dispatch_id(self) -> int | str | None:
+        """`dispatch_id` as the file has it."""
+        return self._named(self.dispatch_id)
+
+    @property
+    def named_step_id(self) -> int | str | None:
+        """`step_id` as the file has it."""
+        return self._named(self.step_id)
+
+    def _named(self, code: int) -> int | str | None:
+        return None if code == ABSENT else self.submit.id_texts.get(code, code)
+
+    @property
     def interval(self) -> Interval:
         """From submission to completion."""
         return Interval(self.submit.interval.start_ns, self.wait.interval.end_ns)
