@@ -81,9 +81,9 @@ def measure(recording: Recording, options: AnalysisOptions | None = None) -> Mea
         measure_pipeline(name, spans, lifecycle, matching, full_batch=window)
         for name in decode_callables(lifecycle, matching)
     ]
-    steady = frozenset(key for result in pipelines for key in result.steady_steps.joining_dispatch_id.tolist()) - {
-        ABSENT
-    }
+    steady = frozenset(
+        key for result in pipelines for key in result.steady_steps.joining_dispatch_id.tolist()
+    ) - {ABSENT}
     skew = measure_skew(matching, late_ns=options.late_ns, steady_dispatches=steady or None)
     return Measured(
         recording=recording,

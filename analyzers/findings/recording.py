@@ -48,6 +48,8 @@ def _no_data(report: Report, recording: Recording) -> Iterable[Finding]:
         if ready:
             evidence += f", although {counted(ready, 'rank')} {'reports' if ready == 1 else 'report'} ready"
         title = "no data: the log level hides the runtime's timing records"
+        if not ready:
+            title = "no data: the log has none of the runtime's timing records"
         yield Finding("no_data", "error", title, evidence, _LOG_LEVEL_ADVICE)
         return
     evidence = f"spans=0 in {', '.join(entry.path for entry in report.inputs) or ', '.join(recording.paths)}"

@@ -142,10 +142,7 @@ def ids_of_event(arguments: dict[str, Any], ids: IdCodes) -> dict[str, Any]:
     if known["slot"] is msgspec.UNSET:
         known["slot"] = buffer_slot
     failed = known.pop("failed") is True
-    found = {
-        field: _code(value, None if field in _NUMBERS else ids)
-        for field, value in known.items()
-    }
+    found = {field: _code(value, None if field in _NUMBERS else ids) for field, value in known.items()}
     unusable = any(known[field] is not msgspec.UNSET and found[field] == ABSENT for field in _PAIRING)
     return {**found, "failed": failed, "unusable_id": unusable}
 

@@ -29,12 +29,12 @@ FAULTS_SHOWN = 20
 NAMES_SHOWN = 20
 
 _SUMMARY_COLUMNS = (
-    Column("n", CellKind.COUNT),
+    Column("n", CellKind.COUNT, dispensable=5),
     Column("mean", CellKind.TIME),
-    Column("p50", CellKind.TIME),
-    Column("p95", CellKind.TIME, absent=TOO_SMALL),
-    Column("p99", CellKind.TIME, absent=TOO_SMALL),
-    Column("max", CellKind.TIME),
+    Column("p50", CellKind.TIME, dispensable=2),
+    Column("p95", CellKind.TIME, absent=TOO_SMALL, dispensable=1),
+    Column("p99", CellKind.TIME, absent=TOO_SMALL, dispensable=3),
+    Column("max", CellKind.TIME, dispensable=4),
 )
 
 
@@ -193,10 +193,10 @@ def _step_time(step_time: StepTime) -> Table:
     columns = [
         Column("phase"),
         Column("mean", CellKind.TIME),
-        Column("p50", CellKind.TIME),
+        Column("p50", CellKind.TIME, dispensable=2),
         Column("share", CellKind.SHARE),
-        Column("hidden, mean", CellKind.TIME),
-        Column("hidden, p50", CellKind.TIME),
+        Column("hidden, mean", CellKind.TIME, dispensable=3),
+        Column("hidden, p50", CellKind.TIME, dispensable=1),
     ]
     return Table(f"Where a step's time went: {step_time.callable} (ms)", columns, rows, notes)
 
@@ -416,12 +416,12 @@ def _span_names(figures: list[SpanFigures]) -> Table:
     notes = [f"and {more} more names: see --format json"] if more > 0 else []
     columns = [
         Column("span"),
-        Column("n", CellKind.COUNT),
+        Column("n", CellKind.COUNT, dispensable=6),
         Column("total", CellKind.TIME),
-        Column("self", CellKind.TIME),
-        Column("depth", CellKind.COUNT, absent="-"),
-        Column("mean", CellKind.TIME),
-        Column("p50", CellKind.TIME),
-        Column("max", CellKind.TIME),
+        Column("self", CellKind.TIME, dispensable=5),
+        Column("depth", CellKind.COUNT, absent="-", dispensable=3),
+        Column("mean", CellKind.TIME, dispensable=2),
+        Column("p50", CellKind.TIME, dispensable=1),
+        Column("max", CellKind.TIME, dispensable=4),
     ]
     return Table("Spans by name (ms)", columns, rows, notes)
