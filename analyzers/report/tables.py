@@ -111,9 +111,9 @@ def _inputs(report: Report) -> Table:
     ]
     columns = [
         Column("file"),
-        Column("format"),
-        Column("records", CellKind.COUNT),
-        Column("read", CellKind.COUNT),
+        Column("format", dispensable=1),
+        Column("records", CellKind.COUNT, dispensable=3),
+        Column("read", CellKind.COUNT, dispensable=2),
         Column("lost", CellKind.COUNT),
     ]
     notes = [f"{report.parsed} of {report.records} records read, {report.lost} lost; {report.spans} spans"]

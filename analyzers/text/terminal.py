@@ -64,7 +64,7 @@ def fold(text: str, width: int) -> str:
     """`text` in lines of at most `width` characters: folded between words, and words that are longer at separators."""
     lines = [""]
     for word in re.findall(r"\s*\S+", text):
-        fits_a_line = cell_len(word.strip()) <= width
+        fits_a_line = cell_len(word.strip() if lines != [""] else word) <= width
         for part in [word] if fits_a_line else _SEPARATORS.split(word):
             if cell_len(lines[-1] + part) <= width:
                 lines[-1] += part
