@@ -231,12 +231,12 @@ class _Ranks:
         least = smallest_p_value(sum(last.figures.counts.values()), len(last.figures.counts))
         evidence = f"rank {last.rank} {last.evidence}"
         if least >= STRAGGLER_P_VALUE:
-            evidence += f"; one rank last in all of them would be p = {least:.2g}"
+            evidence += f"; one that is last in all of them would give p = {least:.2g}"
         return Finding(
             "too_few_rounds",
             "info",
             f"{self._skew.callable}: {of}, too few rounds to tell whether one rank is late",
-            f"{evidence}; p below {STRAGGLER_P_VALUE:g} tells",
+            f"{evidence}; only p below {STRAGGLER_P_VALUE:g} tells",
             "record more rounds",
             figures={**last.in_numbers, "smallest_p_value": least},
         )

@@ -187,7 +187,9 @@ def _step_time(step_time: StepTime) -> Table:
         "hidden: done before that, behind the step ahead",
     ]
     if not step_time.ranks_known:
-        notes.append("no ranks' records: wait is everything from the submit's return")
+        notes.append(
+            "no rank's records are joined to these steps: wait is everything from the submit's return"
+        )
     if step_time.left_out:
         notes.append("left out: " + ", ".join(f"{count} {why}" for why, count in step_time.left_out.items()))
     columns = [
@@ -246,8 +248,8 @@ def _rank_tables(skew: RankSkew, report: Report, *, in_detail: bool) -> list[Tab
     notes = [
         f"{counted(skew.rounds, 'round')}, {counted(skew.roots, 'root')} on {counted(len(skew.ranks), 'rank')}, "
         f"matched by {skew.matched_by}; {len(skew.incomplete)} incomplete",
-        f"more than {skew.late_ns / MILLISECOND:g} ms after the median: {len(skew.late_starts)} starts, "
-        f"{len(skew.long_tails)} ends; rounds with such a skew: {skew.rounds_over_late_start_skew} at start, "
+        f"more than {skew.late_ns / MILLISECOND:g} ms after the median: {counted(len(skew.late_starts), 'start')}, "
+        f"{counted(len(skew.long_tails), 'end')}; rounds with such a skew: {skew.rounds_over_late_start_skew} at start, "
         f"{skew.rounds_over_late_end_skew} at end",
         *([report.clocks.statement] if len(skew.ranks) > 1 else []),
         *([skew.clocks] if skew.clocks else []),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.cells import cell_len, chop_cells
@@ -25,6 +25,8 @@ _BETWEEN = 3
 
 _SEPARATORS = re.compile(r"(?<=::)|(?<=[./_\\-])|(?<=(?<!:):(?!:))")
 """Behind these a name that is too long for its column is folded."""
+
+_CAPITALS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def print_line(line: Text, console: Console) -> None:
@@ -65,7 +67,7 @@ def fold(text: str, width: int) -> str:
     lines = [""]
     for word in re.findall(r"\s*\S+", text):
         fits_a_line = cell_len(word.strip() if lines != [""] else word) <= width
-        for part in [word] if fits_a_line else _SEPARATORS.split(word):
+        for part in [word] if fits_a_line else _parts(word, width):
             if cell_len(lines[-1] + part) <= width:
                 lines[-1] += part
                 continue
@@ -73,6 +75,12 @@ def fold(text: str, width: int) -> str:
                 lines.append("")
             lines[-1:] = chop_cells(lines[-1] + part.strip(), width) or [""]
     return "\n".join(lines)
+
+
+def _parts(word: str, width: int) -> Iterator[str]:
+    """A long word in the parts that separators make, those that are still too long before their capitals."""
+    for part in _SEPARATORS.split(word):
+        yield from [part] if cell_len(part) <= width else _CAPITALS.split(part)
 
 
 def _shown_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], available: int) -> list[int]:
@@ -124,4 +132,11 @@ def _column_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], ava
 def _least_width(column: Column, cells: Sequence[str], longest_word: int) -> int:
     if column.is_text:
         return min(longest_word, max(map(cell_len, " ".join([column.heading, *cells]).split()), default=0))
-    return max(map(cell_len, [*column.heading.split(), *cells]), default=0)
+    return max(_heading_width(column.heading), *map(cell_len, cells), 0)
+
+
+def _heading_width(heading: str) -> int:
+    """The least width in which a heading takes two lines, folded between words."""
+    words = heading.split()
+    splits = [(" ".join(words[:index]), " ".join(words[index:])) for index in range(1, len(words) + 1)]
+    return min((max(map(cell_len, lines)) for lines in splits), default=0)

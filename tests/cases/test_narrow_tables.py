@@ -79,6 +79,7 @@ def test_121_other_renderings_keep_every_column() -> None:
         ("/work/shared/run_of_today", 14, ["/work/shared/", "run_of_today"]),
         ("two words here", 9, ["two words", "here"]),
         ("  deep.er", 7, ["  deep.", "er"]),
+        ("x.RendererStartRunLoop", 17, ["x.RendererStart", "RunLoop"]),
         ("abcdefgh", 3, ["abc", "def", "gh"]),
         ("short", 9, ["short"]),
         ("", 4, [""]),

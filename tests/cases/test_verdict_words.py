@@ -94,17 +94,12 @@ def test_107_times_by_step_say_the_same(tmp_path: Path, slow: str) -> None:
 
 @pytest.mark.parametrize("last", [[0, 0], [0, 0, 1], [0] * 3])
 def test_107_few_late_arrivals_at_a_collective_tell_nothing(tmp_path: Path, last: list[int]) -> None:
-    events = [
-        {
-            "ph": "X",
-            "name": "all_to_all",
-            "ts": 1000 * step + (90 if rank == late else 0),
-            "dur": 10 if rank == late else 100 + rank % 2,
-        }
-        | {"pid": rank, "tid": rank, "args": {"rank": rank, "step": step}}
-        for step, late in enumerate(last)
-        for rank in range(4)
-    ]
+    events = []
+    for step, late in enumerate(last):
+        for rank in range(4):
+            after, lasts = (90, 10) if rank == late else (0, 100 + rank % 2)
+            event = {"ph": "X", "name": "all_to_all", "ts": 1000 * step + after, "dur": lasts}
+            events.append({**event, "pid": rank, "tid": rank, "args": {"rank": rank, "step": step}})
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(events))
     found = analyze([path]).findings
