@@ -24,9 +24,9 @@ def findings(path: Path, ends_ms: Sequence[Sequence[float]]) -> list[Finding]:
         start = 1000 * MS * (number + 1)
         for rank, end in enumerate(ends):
             lasts = 50 * MS + int(end * MS)
-            common = {"pid": 100 + rank, "inv": number + 1}
-            lines.append(record("simpler_run.runner_run", start, lasts, **common))
-            lines.append(record("chip.run", start, lasts + 1000, **common))
+            pid, inv = 100 + rank, number + 1
+            lines.append(record("simpler_run.runner_run", start, lasts, pid=pid, inv=inv))
+            lines.append(record("chip.run", start, lasts + 1000, pid=pid, inv=inv))
     return analyze([write_log(path / "server.log", *lines)]).findings
 
 
