@@ -38,6 +38,9 @@ _NUMBERS = ("worker_id", "rank")
 _PAIRING = ("step_id", "dispatch_id")
 """Ids that pair submits with waits: one that is given and cannot be used is worth a word."""
 
+_NO_VALUE = -(2**63)
+"""Stands for an argument that is not given while a column is made; given, it is no integer from 0 up."""
+
 _FIELDS = _ArgumentIds.__struct_fields__
 _NO_IDS = _ArgumentIds()
 _ids = msgspec.json.Decoder(_ArgumentIds)
@@ -124,10 +127,15 @@ def argument_columns(arguments: Sequence[bytes], ids: IdCodes) -> dict[str, Int6
     filled: dict[str, Int64s | int] = {}
     unusable: Mask = np.zeros(len(arguments), dtype=np.bool_)
     for column, values in {**columns, "slot": slots}.items():
-        filled[column] = _id_column(values, None if column in _NUMBERS else ids)
-        if column in _PAIRING and not isinstance(filled[column], int):
-            given = np.array([value is not msgspec.UNSET for value in values], dtype=np.bool_)
-            unusable |= given & (filled[column] == ABSENT)
+        plain = _plain_integers(values)
+        if plain is None:
+            plain = np.array(
+                [_code(value, None if column in _NUMBERS else ids) for value in values], dtype=np.int64
+            )
+            if column in _PAIRING:
+                given = np.array([value is not msgspec.UNSET for value in values], dtype=np.bool_)
+                unusable |= given & (plain == ABSENT)
+        filled[column] = plain
     return {
         **filled,
         "failed": np.array([value is True for value in failed], dtype=np.int64),
@@ -162,21 +170,24 @@ def _lenient_ids(text: bytes) -> _ArgumentIds:
     return _ArgumentIds(**{key: values[key] for key in _FIELDS if key in values})
 
 
-def _id_column(values: Sequence[Any], ids: IdCodes | None) -> Int64s | int:
-    """A column of ids; of numbers where no `ids` give other values a code."""
-    kinds = set(map(type, values))
+def _plain_integers(values: Sequence[Any]) -> Int64s | int | None:
+    """A column of integers from 0 up, ABSENT where there is none; None where some value is anything else."""
+    types = list(map(type, values))
+    kinds = set(types)
     if kinds == {msgspec.UnsetType}:
         return ABSENT
-    if kinds <= {int, msgspec.UnsetType}:
-        absent = values.count(msgspec.UNSET)
-        integers = [ABSENT if value is msgspec.UNSET else value for value in values] if absent else values
-        try:
-            column = np.array(integers, dtype=np.int64)
-            if column.min() >= ABSENT and np.count_nonzero(column == ABSENT) == absent:
-                return column
-        except OverflowError:
-            pass
-    return np.array([_code(value, ids) for value in values], dtype=np.int64)
+    if not kinds <= {int, msgspec.UnsetType}:
+        return None
+    if len(kinds) > 1:
+        values = [_NO_VALUE if value is msgspec.UNSET else value for value in values]
+    try:
+        column = np.array(values, dtype=np.int64)
+    except OverflowError:
+        return None
+    none = column == _NO_VALUE
+    column[none] = ABSENT
+    not_given = len(types) - types.count(int)
+    return column if np.count_nonzero(column < 0) == np.count_nonzero(none) == not_given else None
 
 
 def _code(value: Any, ids: IdCodes | None) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from analyzers.steps.endpoints import Endpoints
 from analyzers.steps.steps import Steps
 from analyzers.table.grouping import Rows, number_groups, split_groups
-from analyzers.table.spans import ABSENT, Int64s
+from analyzers.table.spans import ABSENT, Int64s, Mask
 
 
 class IdPairs(NamedTuple):
@@ -39,8 +39,10 @@ def pair_by_id(endpoints: Endpoints, rows: Rows, ids: Int64s) -> IdPairs:
     has_id = ids[rows] != ABSENT
     keyed = rows[has_id]
     keys = number_groups(endpoints.group[keyed], ids[keyed])
-    keys = number_groups(keys, _generations(endpoints, keyed, keys))
     submit, submits, wait, waits = _ends_of_keys(endpoints, keyed, keys)
+    if (submits > 1).any() or (waits > 1).any():
+        keys = number_groups(keys, _generations(endpoints, keyed, keys, (submits > 1) | (waits > 1)))
+        submit, submits, wait, waits = _ends_of_keys(endpoints, keyed, keys)
     one_each = (submits == 1) & (waits == 1)
     dispatches = endpoints.dispatch_id[submit], endpoints.dispatch_id[wait]
     disagree = one_each & (dispatches[0] != dispatches[1])
@@ -53,11 +55,10 @@ def pair_by_id(endpoints: Endpoints, rows: Rows, ids: Int64s) -> IdPairs:
     return IdPairs(submit[paired], wait[paired], keyed[again], first[again], left)
 
 
-def _generations(endpoints: Endpoints, rows: Rows, keys: Rows) -> Int64s:
-    """Which use of its key each of `rows` belongs to, counted from 0; a key with one submit and one wait has one use."""
+def _generations(endpoints: Endpoints, rows: Rows, keys: Rows, several: Mask) -> Int64s:
+    """Which use of its key each of `rows` belongs to, counted from 0; keys not in `several` have one use."""
     found = np.zeros(len(rows), dtype=np.int64)
-    _, submits, _, waits = _ends_of_keys(endpoints, rows, keys)
-    used_again = np.flatnonzero(((submits > 1) | (waits > 1))[keys])
+    used_again = np.flatnonzero(several[keys])
     for members in split_groups(keys[used_again]):
         chosen = used_again[members]
         found[chosen] = _uses(
