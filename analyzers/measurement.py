@@ -81,9 +81,9 @@ def measure(recording: Recording, options: AnalysisOptions | None = None) -> Mea
         measure_pipeline(name, spans, lifecycle, matching, full_batch=window)
         for name in decode_callables(lifecycle, matching)
     ]
-    steady = frozenset(key for result in pipelines for key in result.steady_steps.dispatch_id.tolist()) - {
-        ABSENT
-    }
+    steady = frozenset(
+        key for result in pipelines for key in result.steady_steps.joining_dispatch_id.tolist()
+    ) - {ABSENT}
     skew = measure_skew(matching, late_ns=options.late_ns, steady_dispatches=steady or None)
     return Measured(
         recording=recording,
@@ -102,4 +102,4 @@ def _completed(recording: Recording, lifecycle: Lifecycle) -> set[int]:
     """Dispatches that every rank is known to have done; in a run that failed, a wait may have ended in the failure."""
     if recording.manifest is not None and recording.manifest.status != "complete":
         return set()
-    return set(lifecycle.steps.dispatch_id.tolist()) - {ABSENT}
+    return set(lifecycle.steps.joining_dispatch_id.tolist()) - {ABSENT}

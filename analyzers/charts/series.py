@@ -212,7 +212,7 @@ def _step_distributions(
 def _runs_of_steps(steady: Steps, rounds: Sequence[RankRound]) -> tuple[list[RankRun], str]:
     """The runs of the steady rounds where ids tell which those are, else of all."""
     runs = [run for item in rounds for run in item.runs.values()]
-    dispatches = set(steady.dispatch_id.tolist()) - {ABSENT}
+    dispatches = set(steady.joining_dispatch_id.tolist()) - {ABSENT}
     chosen = [run for run in runs if run.dispatch_id in dispatches]
     return (chosen, "steady") if chosen else (runs, "all")
 

@@ -125,7 +125,7 @@ def _bind_outliers(
         f"{skew.callable}: {len(outliers)} of {len(binds)} binds {are}, the longest {milliseconds(longest.duration_ns)}",
         f"rank {rank} in round {index}; the median is {milliseconds(usual)}; rounds waited "
         f"{milliseconds(exposed)} for them in all, the rest is behind the runner of the round ahead",
-        "look for allocations, first uses of a buffer, or a busy host core",
+        "look at what the host did during these binds: dsv4bench view",
         figures={
             "outliers": len(outliers),
             "binds": len(binds),
@@ -155,8 +155,9 @@ def _record_gaps(skew: RankSkew, rounds: Sequence[Round]) -> Iterable[Finding]:
         yield Finding(
             "record_gaps",
             "warning",
-            f"{skew.callable}: tracing shows, the gaps between a run's phases take {100 * typical / root:.1f} % of it",
-            f"median {milliseconds(typical)} of {milliseconds(root)} over {len(runs)} runs; records are written there",
+            f"{skew.callable}: the gaps between a run's phases take {100 * typical / root:.1f} % of it",
+            f"median {milliseconds(typical)} of {milliseconds(root)} over {len(runs)} runs; "
+            "where records are written in them, tracing shows",
             "compare with a run without tracing (run --no-trace) before taking these figures for the engine's",
             figures={"median_gap_ns": typical, "median_root_ns": root, "runs": len(runs)},
         )

@@ -67,6 +67,8 @@ def _no_data(report: Report, recording: Recording) -> Iterable[Finding]:
         if ready:
             evidence += f", although {counted(ready, 'rank')} {'reports' if ready == 1 else 'report'} ready"
         title = "no data: the log level hides the runtime's timing records"
+        if not ready:
+            title = "no data: the log has none of the runtime's timing records"
         yield Finding("no_data", "error", title, evidence, _LOG_LEVEL_ADVICE)
         return
     files = ", ".join(entry.path for entry in report.inputs) or ", ".join(recording.paths)
@@ -211,7 +213,7 @@ def _lost_runs(report: Report, recording: Recording) -> Iterable[Finding]:
         lost = [run for run in report.lost_runs if run.rank == rank]
         which = f"first: {lost[0].callable}"
         if lost[0].dispatch_id is not None:
-            which += f" dispatch {lost[0].dispatch_id}{_step_of(recording, lost[0].dispatch_id)}"
+            which += f" dispatch {recording.spans.id_of(lost[0].dispatch_id)}{_step_of(recording, lost[0].dispatch_id)}"
         files = sorted({file for (file, _), of_rank in recording.ranks.ranks.items() if of_rank == rank})
         title = f"rank {rank}: no chip.run record of {len(lost)} of its runs"
         evidence = f"{which}, in {', '.join(files)}"

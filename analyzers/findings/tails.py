@@ -8,18 +8,20 @@ from collections.abc import Iterable, Sequence
 from analyzers.ranks.rounds import RankRun, Round
 from analyzers.ranks.skew import RankSkew
 from analyzers.report.model import Finding
-from analyzers.text.words import milliseconds
+from analyzers.text.words import counted, milliseconds
 
 
 def long_tails(skew: RankSkew, rounds: Sequence[Round]) -> Iterable[Finding]:
     """What long tails consist of: the late rank beside the rank in the middle of its round, phase by phase."""
     parts: Counter[str] = Counter()
+    largest_in: Counter[str] = Counter()
     total = count = 0
     for event in skew.long_tails:
         runs = rounds[event.round].runs
         late = runs[event.rank]
         split = _tail_parts(late, _middle(list(runs.values())))
         parts.update(split)
+        largest_in[max(split, key=lambda part: split[part])] += 1
         total += sum(split.values())
         count += 1
     if not count or total <= 0:
@@ -32,7 +34,8 @@ def long_tails(skew: RankSkew, rounds: Sequence[Round]) -> Iterable[Finding]:
     yield Finding(
         "long_tail_split",
         "info",
-        f"{skew.callable}: long tails come from {largest} ({100 * share:.0f} % of what adds to them)",
+        f"{skew.callable}: {largest} is the largest part of {largest_in[largest]} of {counted(count, 'long tail')}, "
+        f"{100 * share:.0f} % of what adds to them all",
         f"mean excess of {count} over the middle rank of their round: {milliseconds(total / count)} = {split_text}",
         figures={f"{part}_ns": value / count for part, value in parts.items()},
     )

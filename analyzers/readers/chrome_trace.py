@@ -19,6 +19,7 @@ from analyzers.readers.event_columns import (
     NotOrdinaryError,
     argument_columns,
     has_arguments,
+    ids_of_event,
     lane_labels,
     text_column,
     time_column,
@@ -39,7 +40,6 @@ from analyzers.table.spans import (
     Source,
     SpanTable,
     SpanTableBuilder,
-    as_id,
 )
 
 _SHORTEST_HEAD = 1 << 12
@@ -134,7 +134,7 @@ class _Assembler:
         self, path: str, clock: Clock, issues: IssueCounter, arguments: ArgumentList | ArgumentFile
     ) -> None:
         self.spans = SpanTableBuilder(Source.SERVING)
-        self.invalid = SpanTableBuilder(Source.SERVING)
+        self.invalid = SpanTableBuilder(Source.SERVING, self.spans.ids)
         self.records = 0
         self.parsed = 0
         self._path = path
@@ -204,7 +204,7 @@ class _Assembler:
         columns: dict[str, Any] = {
             "start_ns": time_column(event.ts for event in events),
             "duration_ns": durations,
-            **argument_columns(arguments),
+            **argument_columns(arguments, self.spans.ids),
         }
         at_zero = columns["start_ns"] == 0
         if self._first_zero is None and at_zero.any():
@@ -317,16 +317,8 @@ class _Assembler:
             lane,
             clock=self._clock,
             category=text_of(event.cat),
-            rank=as_id(arguments.get("rank")),
             kind=kind,
-            failed=arguments.get("failed") is True,
-            step_id=as_id(arguments.get("step_id")),
-            slot=as_id(arguments.get("slot", arguments.get("buffer_slot"))),
-            dispatch_id=as_id(arguments.get("dispatch_id")),
-            generation=as_id(arguments.get("generation")),
-            run_id=as_id(arguments.get("run_id")),
-            run_epoch=as_id(arguments.get("run_epoch")),
-            worker_id=as_id(arguments.get("worker_id")),
+            **ids_of_event(arguments, self.spans.ids),
             arguments=arguments,
         )
 

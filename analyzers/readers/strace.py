@@ -159,7 +159,7 @@ class _Reader:
         self._issues = issues
         self._arguments = arguments
         self._spans = SpanTableBuilder(Source.STRACE)
-        self._invalid = SpanTableBuilder(Source.STRACE)
+        self._invalid = SpanTableBuilder(Source.STRACE, self._spans.ids)
         self._names: dict[bytes, tuple[str, str, IssueKind | None]] = {}
         self._hids: dict[bytes, str] = {}
         self._lanes: dict[tuple[int, int], Lane] = {}
@@ -347,12 +347,20 @@ class _Reader:
                 if attribute in attributes:
                     if not columns[column].flags.writeable:
                         columns[column] = columns[column].copy()
-                    columns[column][row] = as_id(attributes[attribute])
+                    columns[column][row] = self._id(column, attributes[attribute])
             keep = self._arguments
             columns["arguments"][row] = (
                 keep.add(attributes) if isinstance(keep, ArgumentList) else places.offset(starts[row])
             )
         return columns
+
+    def _id(self, column: str, text: str) -> int:
+        """An id that an attribute gives: digits are a number, and other words an id where it counts nothing."""
+        number = as_id(text)
+        if number != ABSENT or column == "worker_id" or text in ("", "-1"):
+            return number
+        code = self._spans.ids.code(text)
+        return ABSENT if code is None else code
 
     def _hid(self, text: bytes) -> str:
         known = self._hids.get(text)

@@ -83,7 +83,7 @@ def trace_claims(spans: SpanTable, rank: int | None) -> Claims:
     submits = submits & (spans.kind != Kind.INSTANT) & (spans.clock == Clock.HOST)
     for what, ids in (("dispatch", spans.dispatch_id), ("step", spans.step_id)):
         for row in np.flatnonzero(submits & (ids != ABSENT)).tolist():
-            key = (f"submit {what}", int(ids[row]), spans.name_of(row), rank)
+            key = (f"submit {what}", spans.id_of(int(ids[row])), spans.name_of(row), rank)
             lane = spans.lane_of(row)
             claims.setdefault(key, set()).add((lane.pid, lane.tid, int(spans.start_ns[row])))
     return claims

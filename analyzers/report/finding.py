@@ -30,6 +30,7 @@ FindingCode = Literal[
     "straggler",
     "slow_rank_in_exchange",
     "no_persistent_straggler",
+    "too_few_rounds",
     "uneven_work",
     "cold_start",
     "late_ranks",

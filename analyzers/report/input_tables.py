@@ -46,9 +46,9 @@ def _rank_starts(report: Report) -> Table:
     ]
     columns = [
         Column("span"),
-        Column("n", CellKind.COUNT),
-        Column("mean", CellKind.TIME),
-        Column("p50", CellKind.TIME),
+        Column("n", CellKind.COUNT, dispensable=3),
+        Column("mean", CellKind.TIME, dispensable=2),
+        Column("p50", CellKind.TIME, dispensable=1),
         Column("max", CellKind.TIME),
     ]
     return Table("Start skew across ranks (ms)", columns, rows, [report.clocks.statement])

@@ -29,12 +29,12 @@ FAULTS_SHOWN = 20
 NAMES_SHOWN = 20
 
 _SUMMARY_COLUMNS = (
-    Column("n", CellKind.COUNT),
+    Column("n", CellKind.COUNT, dispensable=5),
     Column("mean", CellKind.TIME),
-    Column("p50", CellKind.TIME),
-    Column("p95", CellKind.TIME, absent=TOO_SMALL),
-    Column("p99", CellKind.TIME, absent=TOO_SMALL),
-    Column("max", CellKind.TIME),
+    Column("p50", CellKind.TIME, dispensable=2),
+    Column("p95", CellKind.TIME, absent=TOO_SMALL, dispensable=1),
+    Column("p99", CellKind.TIME, absent=TOO_SMALL, dispensable=3),
+    Column("max", CellKind.TIME, dispensable=4),
 )
 
 
@@ -111,9 +111,9 @@ def _inputs(report: Report) -> Table:
     ]
     columns = [
         Column("file"),
-        Column("format"),
-        Column("records", CellKind.COUNT),
-        Column("read", CellKind.COUNT),
+        Column("format", dispensable=1),
+        Column("records", CellKind.COUNT, dispensable=3),
+        Column("read", CellKind.COUNT, dispensable=2),
         Column("lost", CellKind.COUNT),
     ]
     notes = [f"{report.parsed} of {report.records} records read, {report.lost} lost; {report.spans} spans"]
@@ -187,16 +187,18 @@ def _step_time(step_time: StepTime) -> Table:
         "hidden: done before that, behind the step ahead",
     ]
     if not step_time.ranks_known:
-        notes.append("no ranks' records: wait is everything from the submit's return")
+        notes.append(
+            "no rank's records are joined to these steps: wait is everything from the submit's return"
+        )
     if step_time.left_out:
         notes.append("left out: " + ", ".join(f"{count} {why}" for why, count in step_time.left_out.items()))
     columns = [
         Column("phase"),
         Column("mean", CellKind.TIME),
-        Column("p50", CellKind.TIME),
+        Column("p50", CellKind.TIME, dispensable=2),
         Column("share", CellKind.SHARE),
-        Column("hidden, mean", CellKind.TIME),
-        Column("hidden, p50", CellKind.TIME),
+        Column("hidden, mean", CellKind.TIME, dispensable=3),
+        Column("hidden, p50", CellKind.TIME, dispensable=1),
     ]
     return Table(f"Where a step's time went: {step_time.callable} (ms)", columns, rows, notes)
 
@@ -246,8 +248,8 @@ def _rank_tables(skew: RankSkew, report: Report, *, in_detail: bool) -> list[Tab
     notes = [
         f"{counted(skew.rounds, 'round')}, {counted(skew.roots, 'root')} on {counted(len(skew.ranks), 'rank')}, "
         f"matched by {skew.matched_by}; {len(skew.incomplete)} incomplete",
-        f"more than {skew.late_ns / MILLISECOND:g} ms after the median: {len(skew.late_starts)} starts, "
-        f"{len(skew.long_tails)} ends; rounds with such a skew: {skew.rounds_over_late_start_skew} at start, "
+        f"more than {skew.late_ns / MILLISECOND:g} ms after the median: {counted(len(skew.late_starts), 'start')}, "
+        f"{counted(len(skew.long_tails), 'end')}; rounds with such a skew: {skew.rounds_over_late_start_skew} at start, "
         f"{skew.rounds_over_late_end_skew} at end",
         *([report.clocks.statement] if len(skew.ranks) > 1 else []),
         *([skew.clocks] if skew.clocks else []),
@@ -424,12 +426,12 @@ def _span_names(figures: list[SpanFigures]) -> Table:
     notes = [f"and {more} more names: see --format json"] if more > 0 else []
     columns = [
         Column("span"),
-        Column("n", CellKind.COUNT),
+        Column("n", CellKind.COUNT, dispensable=6),
         Column("total", CellKind.TIME),
-        Column("self", CellKind.TIME),
-        Column("depth", CellKind.COUNT, absent="-"),
-        Column("mean", CellKind.TIME),
-        Column("p50", CellKind.TIME),
-        Column("max", CellKind.TIME),
+        Column("self", CellKind.TIME, dispensable=5),
+        Column("depth", CellKind.COUNT, absent="-", dispensable=3),
+        Column("mean", CellKind.TIME, dispensable=2),
+        Column("p50", CellKind.TIME, dispensable=1),
+        Column("max", CellKind.TIME, dispensable=4),
     ]
     return Table("Spans by name (ms)", columns, rows, notes)

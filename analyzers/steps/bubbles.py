@@ -210,7 +210,7 @@ def _last_runs(steps: Steps, rounds: Iterable[Round]) -> list[RankRun | None]:
     by_dispatch = {run.dispatch_id: item for item in rounds for run in item.runs.values()}
     by_dispatch.pop(ABSENT, None)
     last = {key: _last_to_complete(item) for key, item in by_dispatch.items() if item.complete}
-    return [last.get(dispatch_id) for dispatch_id in steps.dispatch_id.tolist()]
+    return [last.get(dispatch_id) for dispatch_id in steps.joining_dispatch_id.tolist()]
 
 
 def _windows_of_rounds(

@@ -232,7 +232,7 @@ def _prepare_overlap(
         return Overlap(0, 0)
     prepared = lifecycle.step_spans(PREPARE_SPAN)
     pairs = overlapping = 0
-    columns = before.dispatch_id.tolist(), prepared.of(following).tolist()
+    columns = before.joining_dispatch_id.tolist(), prepared.of(following).tolist()
     for dispatch_id, position in zip(*columns, strict=True):
         running = runners.get(dispatch_id, [])
         if position == ABSENT or not running:
