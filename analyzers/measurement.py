@@ -76,7 +76,9 @@ def measure(recording: Recording, options: AnalysisOptions | None = None) -> Mea
     depth = manifest.depth if manifest is not None else None
     lifecycle = check_lifecycles(spans, recording.invalid, depth=depth)
     names = DispatchNames(spans)
-    matching = match_rounds(*rank_runs(spans, names))
+    assigned = recording.ranks
+    silent = {(assigned.lives[process], assigned.ranks[process]) for process in assigned.silent}
+    matching = match_rounds(*rank_runs(spans, names), silent=silent)
     pipelines = [
         measure_pipeline(name, spans, lifecycle, matching, full_batch=window)
         for name in decode_callables(lifecycle, matching)

@@ -179,7 +179,10 @@ def _recording(contents: Contents, paths: Sequence[Path], options: LoadOptions, 
     aligned = align_clocks(process_clocks(contents.logs, files.traces, manifest, contents.run_files))
     traces = [with_devices(_on_common_clock(trace, aligned)) for trace in files.traces]
     logs = [_on_common_clock(log, aligned) for log in contents.logs]
-    ranks = assign_ranks(logs, manifest_ranks=contents.manifest_ranks, file_ranks=contents.log_ranks)
+    comparable = aligned.alignment.comparable
+    ranks = assign_ranks(
+        logs, manifest_ranks=contents.manifest_ranks, file_ranks=contents.log_ranks, one_clock=comparable
+    )
     ranks = dataclasses.replace(ranks, devices=log_devices(logs, ranks.ranks, manifest))
     spans = [trace.spans for trace in traces] + [rank_column(log.spans, ranks) for log in logs]
     return Recording(

@@ -156,6 +156,8 @@ class SpanTable:
     thread_names: Mapping[Lane, str] = field(default_factory=dict)
     devices: Mapping[Process, DeviceIds] = field(default_factory=dict)
     """What is known of the devices: a few processes, so that rows need no column of their own."""
+    lives: Mapping[Process, int] = field(default_factory=dict)
+    """Which life of the recording a rank's process is of; one that is not named is of life 0."""
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -275,6 +277,10 @@ class SpanTable:
     def with_devices(self, devices: Mapping[Process, DeviceIds]) -> SpanTable:
         """The same rows with other devices."""
         return dataclasses.replace(self, devices=devices)
+
+    def with_lives(self, lives: Mapping[Process, int]) -> SpanTable:
+        """The same rows with other lives."""
+        return dataclasses.replace(self, lives=lives)
 
     def with_clock(self, clock: npt.NDArray[np.int8]) -> SpanTable:
         """The same rows with another clock column."""
@@ -402,12 +408,19 @@ def concatenate(tables: Iterable[SpanTable]) -> SpanTable:
     process_names: dict[Process, str] = {}
     thread_names: dict[Lane, str] = {}
     devices: dict[Process, DeviceIds] = {}
+    lives: dict[Process, int] = {}
     for part in parts:
         process_names.update(part.process_names)
         thread_names.update(part.thread_names)
         devices.update(part.devices)
+        lives.update(part.lives)
     return SpanTable(
-        process_names=process_names, thread_names=thread_names, devices=devices, **labels, **columns
+        process_names=process_names,
+        thread_names=thread_names,
+        devices=devices,
+        lives=lives,
+        **labels,
+        **columns,
     )
 
 
