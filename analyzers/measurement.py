@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from analyzers.clients.goodput import Slos
 from analyzers.clients.requests import full_batch_window
 from analyzers.ranks.clock_limits import calibrate_skew
+from analyzers.ranks.failures import RankFailure, find_failures
 from analyzers.ranks.rounds import LostRun, RoundMatching, lost_runs, match_rounds, rank_runs
+from analyzers.ranks.scheduler import Schedule, read_schedule
 from analyzers.ranks.skew import LATE_NS, RankSkew, measure_skew
 from analyzers.recording.filters import EVERYTHING, Filters, apply_filters
 from analyzers.recording.recording import Recording
@@ -51,6 +53,10 @@ class Measured:
     """The runs of each dispatch on every rank."""
     lost_runs: list[LostRun]
     """Runs that a rank did and of which no record is left."""
+    schedule: Schedule
+    """What the runtime's scheduler says of its runs."""
+    failures: list[RankFailure]
+    """Ranks that died, hung or failed, by the scheduler's records and what the log says of it."""
     pipelines: list[PipelineResult]
     """Overlap and steady steps of every decode callable, the one with the most steps first."""
     steady_dispatches: frozenset[int]
@@ -79,8 +85,9 @@ def measure(recording: Recording, options: AnalysisOptions | None = None) -> Mea
     assigned = recording.ranks
     silent = {(assigned.lives[process], assigned.ranks[process]) for process in assigned.silent}
     matching = match_rounds(*rank_runs(spans, names), silent=silent)
+    schedule = read_schedule(spans)
     pipelines = [
-        measure_pipeline(name, spans, lifecycle, matching, full_batch=window)
+        measure_pipeline(name, schedule, lifecycle, matching, full_batch=window)
         for name in decode_callables(lifecycle, matching)
     ]
     steady = frozenset(key for result in pipelines for key in result.steady_steps.dispatch_id.tolist()) - {
@@ -94,6 +101,8 @@ def measure(recording: Recording, options: AnalysisOptions | None = None) -> Mea
         names=names,
         matching=matching,
         lost_runs=lost_runs(matching, _completed(recording, lifecycle)),
+        schedule=schedule,
+        failures=find_failures(schedule, recording.ranks, recording.exits, timed_out=recording.timed_out),
         pipelines=pipelines,
         steady_dispatches=steady,
         skew=[calibrate_skew(figures, recording.clocks) for figures in skew],

@@ -199,19 +199,17 @@ def match_rounds(
     for run in runs:
         ranks.setdefault(run.life, set()).add(run.rank)
     started_again = any(run.incarnation for run in runs)
-    keyed: Keyed | None = None
-    matched_by: MatchedBy = "order"
+    shared: tuple[Keyed, MatchedBy] | None = None
     for matched_by, key_of in _KEYS:
         keyed = _by_key(runs, key_of, ranks)
         if keyed is None and started_again:
             keyed = _by_key(runs, _within_incarnation(key_of), ranks)
         if keyed is not None:
+            shared = keyed, matched_by
             break
-    else:
-        keyed, matched_by = _by_order(runs), "order"
     for life, rank in silent:
         ranks.setdefault(life, set()).add(rank)
-    return _matching(keyed, matched_by, ranks, without_root)
+    return _matching(*(shared or (_by_order(runs), "order")), ranks, without_root)
 
 
 def _within_incarnation(

@@ -62,6 +62,10 @@ class Recording:
     """The same of traces of one rank each."""
     given_ranks: Mapping[str, int] = field(default_factory=dict)
     """Path of a trace -> the rank that the user named."""
+    exits: Mapping[int, str] = field(default_factory=dict)
+    """pid -> how it exited before it had completed its run, as the runtime's log says."""
+    timed_out: bool = False
+    """Whether the log says that a wait for a run timed out."""
     missing_ranks: list[int] = field(default_factory=list)
     """Ranks that the files speak of and none is of."""
 
@@ -197,6 +201,8 @@ def _recording(contents: Contents, paths: Sequence[Path], options: LoadOptions, 
         ranks=ranks,
         ready_devices={pid: device for log in logs for pid, device in log.ready_devices.items()},
         manifest=manifest,
+        exits={pid: how for log in logs for pid, how in log.processes.exits.items()},
+        timed_out=any(log.processes.timed_out for log in logs),
         resources=contents.resources,
         mtp_accuracy=contents.mtp_accuracy,
         observations=contents.observations,

@@ -16,6 +16,7 @@ FindingCode = Literal[
     "requests_failed",
     "run_status",
     "lost_records",
+    "rank_failed",
     "rank_missing",
     "rank_conflict",
     "clocks_not_comparable",
@@ -42,6 +43,7 @@ FindingCode = Literal[
     "pipeline",
     "device_bound",
     # How it was recorded and read.
+    "several_lives",
     "repaired_input",
     "input_note",
     "edge_of_window",

@@ -138,7 +138,7 @@ class SpanTable:
     source: npt.NDArray[np.int8]
     kind: npt.NDArray[np.int8]
     failed: npt.NDArray[np.int8]
-    """1 where the span's arguments say that its dispatch failed."""
+    """Not 0 where the span's arguments say that its dispatch failed: the outcome of a node.complete, else 1."""
     step_id: Int64s
     slot: Int64s
     dispatch_id: Int64s
