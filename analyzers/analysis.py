@@ -79,9 +79,9 @@ def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict
         return Verdict(4, f"records lost: {report.lost}, allowed: {max_loss} (--max-loss){first}")
     if not report.has_data:
         return Verdict(3, next((f.title for f in report.findings if f.code == "no_data"), "no data"))
-    failed = next((finding for finding in report.findings if finding.code == "rank_failed"), None)
-    if failed is not None:
-        return Verdict(4, failed.title)
+    gone = next((finding for finding in report.findings if finding.code == "rank_failed"), None)
+    if gone is not None:
+        return Verdict(4, gone.title)
     if strict and report.lifecycle.faults:
         return Verdict(4, f"{len(report.lifecycle.faults)} lifecycle faults (--strict)")
     unsound = [

@@ -12,12 +12,13 @@ from analyzers.clients.goodput import Slos
 from analyzers.clients.requests import full_batch_window
 from analyzers.ranks.clock_limits import calibrate_skew
 from analyzers.ranks.failures import RankFailure, find_failures
-from analyzers.ranks.rounds import LostRun, RoundMatching, lost_runs, match_rounds, rank_runs
+from analyzers.ranks.rounds import LostRun, RoundMatching, lost_runs, match_rounds, rank_runs, renamed
 from analyzers.ranks.scheduler import Schedule, read_schedule
 from analyzers.ranks.skew import LATE_NS, RankSkew, measure_skew
 from analyzers.recording.filters import EVERYTHING, Filters, apply_filters
 from analyzers.recording.recording import Recording
 from analyzers.steps.bubbles import decode_callables
+from analyzers.steps.joins import Join, join_by_time, with_dispatch_ids, with_scheduled_ids
 from analyzers.steps.lifecycle import Lifecycle, check_lifecycles
 from analyzers.steps.pipeline import PipelineResult, measure_pipeline
 from analyzers.table.callables import DispatchNames
@@ -51,6 +52,8 @@ class Measured:
     """What the serving trace calls the callable of each dispatch."""
     matching: RoundMatching
     """The runs of each dispatch on every rank."""
+    joins: list[Join]
+    """What joined rounds to dispatches by time, and what could not be joined."""
     lost_runs: list[LostRun]
     """Runs that a rank did and of which no record is left."""
     schedule: Schedule
@@ -80,12 +83,16 @@ def measure(recording: Recording, options: AnalysisOptions | None = None) -> Mea
     recording = apply_filters(recording, options.filters)
     spans, manifest = recording.spans, recording.manifest
     depth = manifest.depth if manifest is not None else None
+    schedule = read_schedule(spans)
+    spans = with_dispatch_ids(with_scheduled_ids(spans, schedule), schedule)
+    recording = dataclasses.replace(recording, spans=spans)
     lifecycle = check_lifecycles(spans, recording.invalid, depth=depth)
     names = DispatchNames(spans)
     assigned = recording.ranks
     silent = {(assigned.lives[process], assigned.ranks[process]) for process in assigned.silent}
     matching = match_rounds(*rank_runs(spans, names), silent=silent)
-    schedule = read_schedule(spans)
+    timed = join_by_time(spans, lifecycle, matching, names)
+    lifecycle, matching = timed.lifecycle, renamed(matching, timed.callables)
     pipelines = [
         measure_pipeline(name, schedule, lifecycle, matching, full_batch=window)
         for name in decode_callables(lifecycle, matching)
@@ -100,6 +107,7 @@ def measure(recording: Recording, options: AnalysisOptions | None = None) -> Mea
         lifecycle=lifecycle,
         names=names,
         matching=matching,
+        joins=timed.joins,
         lost_runs=lost_runs(matching, _completed(recording, lifecycle)),
         schedule=schedule,
         failures=find_failures(schedule, recording.ranks, recording.exits, timed_out=recording.timed_out),

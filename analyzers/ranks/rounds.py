@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -107,13 +108,28 @@ def rank_runs(spans: SpanTable, names: DispatchNames) -> tuple[list[RankRun], in
     for row, lane, invocation, root in zip(*columns, strict=True):
         (roots if root else children).setdefault((processes[lane], invocation), []).append(row)
     callables = name_runs(spans, [row for group in roots.values() for row in group], names)
+    lives = max(spans.lives.values(), default=0) + 1
     ahead = _bound_ahead(spans)
     runs = [
-        _run(spans, row, callables[row], children.get(key, []), ahead, alone=len(group) == 1)
+        _run(
+            spans,
+            row,
+            _label(callables[row], spans.lives.get(key[0], 0), lives, names),
+            children.get(key, []),
+            ahead,
+            alone=len(group) == 1,
+        )
         for key, group in roots.items()
         for row in group
     ]
     return runs, sum(key not in roots for key in children)
+
+
+def _label(callable_name: str, life: int, lives: int, names: DispatchNames) -> str:
+    """The callable of a run; where only its hash names it, together with its life: lives may run different programs."""
+    if lives == 1 or callable_name in names.callables:
+        return callable_name
+    return f"{callable_name}, life {life + 1} of {lives}"
 
 
 def _bound_ahead(spans: SpanTable) -> dict[tuple[int, int], Interval]:
@@ -274,6 +290,18 @@ def _matching(
         not_overlapping=sum(not _roots_overlap(item) for item in rounds),
         without_root=without_root,
     )
+
+
+def renamed(matching: RoundMatching, callables: Mapping[str, str]) -> RoundMatching:
+    """The rounds, and the runs in them, under other labels."""
+    rounds = []
+    for item in matching.rounds:
+        name = callables.get(item.callable)
+        if name is not None:
+            runs = {rank: dataclasses.replace(run, callable=name) for rank, run in item.runs.items()}
+            item = dataclasses.replace(item, callable=name, runs=runs)
+        rounds.append(item)
+    return dataclasses.replace(matching, rounds=rounds)
 
 
 class LostRun(msgspec.Struct, frozen=True):

@@ -54,14 +54,14 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.run_id)
 
-    def flights(self, run_ids: Collection[int] | None = None) -> list[list[Interval]]:
-        """From submission to completion of the runs of each scheduler, by submission; all or those of `run_ids`.
+    def flights(self, positions: Collection[int] | None = None) -> list[list[Interval]]:
+        """From submission to completion of the runs of each scheduler, by submission; all, or those at `positions`.
 
         The end of a run that a worker never completed is NEVER: it was still in flight when the recording ended.
         """
         chosen: Mask = self.submit_ns != NEVER
-        if run_ids is not None:
-            chosen &= np.isin(self.run_id, list(run_ids))
+        if positions is not None:
+            chosen &= np.isin(np.arange(len(self)), list(positions))
         flights: list[list[Interval]] = [[] for _ in self.processes]
         for run in np.flatnonzero(chosen).tolist():
             flights[int(self.process[run])].append(

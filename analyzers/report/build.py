@@ -65,6 +65,7 @@ def build_report(measured: Measured) -> Report:
         host_window_ns=spans.window(Clock.HOST, kinds),
         ranks=_rank_naming(recording),
         lost_runs=measured.lost_runs,
+        joins=measured.joins,
         failures=measured.failures,
         lifecycle=LifecycleFigures(
             pairs=len(lifecycle.steps),

@@ -24,6 +24,7 @@ from analyzers.rundir import MtpAccuracy
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
 from analyzers.steps.faults import LifecycleFault
+from analyzers.steps.joins import Join
 from analyzers.steps.lifecycle import CrossProcessPair, Edge
 from analyzers.steps.pipeline import Pipeline
 from analyzers.steps.thread_load import LaneFigures
@@ -133,6 +134,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     ranks: RankNaming
     lost_runs: list[LostRun]
     """Runs that a rank did and no record tells of."""
+    joins: list[Join]
+    """What joined rounds to dispatches by their times, or why nothing did."""
     failures: list[RankFailure]
     """Ranks that died, hung or failed."""
     lifecycle: LifecycleFigures

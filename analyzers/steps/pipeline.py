@@ -192,13 +192,30 @@ def _most_in_flight(steps: Steps, flights: Sequence[Sequence[Interval]]) -> int:
 
 
 def _flights(schedule: Schedule, matching: RoundMatching, callable_name: str) -> list[list[Interval]]:
-    """What the scheduler had in flight of the callable; runs whose roots carry no run_id only if there is no other."""
-    of_callable = {
-        run.run_id for item in matching.rounds if item.callable == callable_name for run in item.runs.values()
-    } - {ABSENT}
-    if not of_callable and any(item.callable != callable_name for item in matching.rounds):
-        return []
-    return schedule.flights(of_callable or None)
+    """What each scheduler had in flight of the callable: the runs that its roots lie in, and those of their hash that
+    never came to a rank. Where roots carry no run_id, all runs, if there is no other callable.
+    """
+    callables: dict[int, str] = {}
+    started: dict[int, list[tuple[int, str]]] = {}
+    for item in matching.rounds:
+        for run in item.runs.values():
+            started.setdefault(run.run_id, []).append((run.root.start_ns, item.callable))
+    without_id = started.pop(ABSENT, None) is not None
+    if without_id or not started:
+        alone = all(item.callable == callable_name for item in matching.rounds)
+        return schedule.flights() if alone else []
+    columns = schedule.run_id.tolist(), schedule.submit_ns.tolist(), schedule.complete_ns.tolist()
+    for position, (run_id, submitted, completed) in enumerate(zip(*columns, strict=True)):
+        for start, name in started.get(run_id, ()):
+            if submitted <= start <= completed:
+                callables[position] = name
+    own = {position for position, name in callables.items() if name == callable_name}
+    hashes = {(int(schedule.process[position]), schedule.hid[position]) for position in own}
+    for position in range(len(schedule)):
+        key = (int(schedule.process[position]), schedule.hid[position])
+        if position not in callables and schedule.hid[position] and key in hashes:
+            own.add(position)
+    return schedule.flights(own)
 
 
 def _steady_state(
