@@ -48,6 +48,8 @@ FindingCode = Literal[
     "input_note",
     "edge_of_window",
     "assumed_depth",
+    "not_joined",
+    "joined_by_time",
     "rank_names",
     "matched_by_order",
     "incomplete_rounds",

@@ -32,7 +32,9 @@ class Join(msgspec.Struct, frozen=True):
     callable: str
     """The callable, or the `hid ...` of rounds that nothing joins."""
     rounds: int
+    is_joined: bool
     basis: str
+    """What joined them, or why nothing did."""
 
 
 def with_scheduled_ids(spans: SpanTable, schedule: Schedule) -> SpanTable:
@@ -164,11 +166,11 @@ def join_by_time(
         alone = len(candidates) == 1 and sum(candidates[0] in others for others in fitting.values()) == 1
         if alone:
             joined[label] = candidates[0]
-            basis = f"by time: round k of {label} lies inside dispatch k of {len(rounds[label])}"
-            joins.append(Join(candidates[0], len(rounds[label]), basis))
+            basis = f"round k of {label} lies inside dispatch k, for every one of {len(rounds[label])}"
+            joins.append(Join(candidates[0], len(rounds[label]), True, basis))
         else:
             joins.append(
-                Join(label, len(rounds[label]), _why_not(len(rounds[label]), candidates, dispatches))
+                Join(label, len(rounds[label]), False, _why_not(len(rounds[label]), candidates, dispatches))
             )
     return TimedJoins(_with_ids(lifecycle, joined, rounds), joined, joins)
 
@@ -193,9 +195,11 @@ def _fit(rounds: Sequence[Round], dispatches: Sequence[Interval]) -> bool:
 
 def _why_not(count: int, candidates: Sequence[str], dispatches: Mapping[str, Sequence[Interval]]) -> str:
     if candidates:
-        return f"not joined: its rounds lie inside the dispatches of {' and of '.join(candidates)}, or others fit them too"
+        return (
+            f"its rounds lie inside the dispatches of {' and of '.join(candidates)}, or others fit them too"
+        )
     counts = ", ".join(f"{len(found)} of {name}" for name, found in dispatches.items())
-    return f"not joined: no id, and no callable has {count} dispatches that hold these rounds one by one ({counts})"
+    return f"no id, and no callable has {count} dispatches that hold these rounds one by one ({counts})"
 
 
 def _with_ids(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ WITH_TRACE = "pypto-n2_with_sa"
 WHOLE_STACK = "pypto-real_n2_20steps.log"
 
 
-def milliseconds(values: object) -> list[float]:
+def milliseconds(values: Iterable[float]) -> list[float]:
     return [round(value / 1e6, 3) for value in values]
 
 
@@ -178,7 +179,7 @@ def test_rounds_are_joined_to_dispatches_by_their_times() -> None:
         ("deepseek_v4_prefill", 1),
         ("deepseek_v4_mtp_prefill", 1),
     }
-    assert all("by time" in join.basis for join in measured.joins)
+    assert all(join.is_joined and "round k of hid" in join.basis for join in measured.joins)
     steady = next(skew for skew in measured.skew if skew.scope == "steady")
     assert (steady.critical_rank.root.n, steady.critical_rank.root.mean) == (11, 29_500_000)
     assert (steady.runner_start_skew.min, steady.runner_start_skew.max) == (63_000, 63_000)
@@ -192,7 +193,7 @@ def test_unequal_counts_are_not_joined(tmp_path: Path) -> None:
     lines = [line for line in log.read_text().splitlines() if "inv=14 " not in line]
     (tmp_path / "server.log").write_text("\n".join(lines) + "\n")
     measured = measure(load_recording([tmp_path / "trace.json", tmp_path / "server.log"]))
-    [refused] = [join for join in measured.joins if "not joined" in join.basis]
+    [refused] = [join for join in measured.joins if not join.is_joined]
     assert (refused.callable, refused.rounds) == ("hid d3", 11)
     assert "12 of deepseek_v4_decode_mtp_fused" in refused.basis
 
