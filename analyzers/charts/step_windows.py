@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 
 from analyzers.measurement import Measured
-from analyzers.ranks.flights import scheduler_flights
 from analyzers.ranks.rounds import Round as RankRound
 from analyzers.ranks.rounds import RoundMatching
+from analyzers.ranks.scheduler import NEVER, read_schedule
 from analyzers.steps.lifecycle import Lifecycle
 from analyzers.steps.step_spans import PREPARE_SPAN, StepSpans
 from analyzers.steps.steps import Steps
@@ -154,7 +154,12 @@ def _runtime(spans: SpanTable, matching: RoundMatching) -> _Work | None:
     name, indices = max(by_callable.items(), key=lambda entry: len(entry[1]))
     numbers = {round_index: number for number, round_index in enumerate(indices)}
     intervals = [_around(run.root for run in matching.rounds[index].runs.values()) for index in indices]
-    flights = scheduler_flights(spans)
+    last_ns = max(interval.end_ns for interval in intervals)
+    flights = sorted(
+        Interval(flight.start_ns, max(flight.start_ns, last_ns) if flight.end_ns == NEVER else flight.end_ns)
+        for own in read_schedule(spans).flights()
+        for flight in own
+    )
     lanes = []
     notes = ["numbers are rounds in order, from 0: this recording has no submit and wait spans"]
     if flights:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from itertools import pairwise
 from statistics import median
 
@@ -31,7 +31,9 @@ GAP_SHARE = 0.02
 
 def ranks(measured: Measured, report: Report) -> Iterable[Finding]:
     """Incomplete rounds, late and slow ranks, and what is unusual inside their runs."""
-    yield from _rounds(report, measured.matching.not_overlapping)
+    assigned = measured.recording.ranks
+    silent = {assigned.ranks[process] for process in assigned.silent}
+    yield from _rounds(report, measured.matching.not_overlapping, silent)
     for skew in _headline(report.skew):
         rounds = measured.matching.of(skew.callable)
         chosen = _in_scope(skew, rounds, measured)
@@ -53,7 +55,12 @@ def _in_scope(skew: RankSkew, rounds: Sequence[Round], measured: Measured) -> li
     ]
 
 
-def _rounds(report: Report, not_overlapping: int) -> Iterable[Finding]:
+def _ranks_words(ranks: Iterable[int]) -> str:
+    listed = sorted(ranks)
+    return f"{'rank' if len(listed) == 1 else 'ranks'} {', '.join(map(str, listed))}"
+
+
+def _rounds(report: Report, not_overlapping: int, silent: Set[int]) -> Iterable[Finding]:
     if any(entry.matched_by == "order" and len(entry.ranks) > 1 for entry in report.skew):
         yield Finding(
             "matched_by_order",
@@ -66,13 +73,18 @@ def _rounds(report: Report, not_overlapping: int) -> Iterable[Finding]:
         if entry.scope == "all" and entry.incomplete:
             first = entry.incomplete[0]
             lost = any(run.callable == entry.callable for run in report.lost_runs)
-            severity: Severity = "warning" if lost or entry.matched_by == "order" else "info"
+            failed = {failure.rank for failure in report.failures}
+            without = {rank for item in entry.incomplete for rank in item.missing_ranks}
+            at_edge = not lost and entry.matched_by != "order" and not without & (failed | silent)
+            severity: Severity = "info" if at_edge else "warning"
             title = (
                 f"{entry.callable}: {len(entry.incomplete)} of {counted(entry.rounds, 'round')} incomplete"
             )
             evidence = f"first: round {first.round} without rank {', '.join(map(str, first.missing_ranks))}"
-            if severity == "info":
+            if at_edge:
                 evidence += "; the edge of the recording cuts them"
+            elif without <= failed:
+                evidence += f"; {_ranks_words(failed & without)} failed"
             yield Finding("incomplete_rounds", severity, title, evidence, "their skews are left out")
 
 

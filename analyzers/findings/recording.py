@@ -11,7 +11,7 @@ from analyzers.recording.recording import Recording
 from analyzers.report.model import Finding, Report
 from analyzers.steps.lifecycle import ASSUMED_DEPTH
 from analyzers.table.spans import ABSENT
-from analyzers.text.words import counted
+from analyzers.text.words import counted, milliseconds
 
 _REPAIRS: frozenset[IssueKind] = frozenset(
     {
@@ -183,6 +183,23 @@ def _lifecycle(report: Report) -> Iterable[Finding]:
 
 
 def _rank_names(report: Report, recording: Recording) -> Iterable[Finding]:
+    if report.ranks.lives > 1:
+        yield Finding(
+            "several_lives",
+            "info",
+            f"{report.ranks.lives} lives: the worker processes come and go, each set of them is measured by itself",
+            "; ".join(_lives(recording)),
+            "rounds, skews and dispatches in flight are within a life",
+        )
+    for process in sorted(recording.ranks.silent, key=lambda item: recording.ranks.ranks[item]):
+        file, pid = process
+        yield Finding(
+            "rank_missing",
+            "error",
+            f"rank {recording.ranks.ranks[process]} (pid {pid}) left no record of a run",
+            f"{file} names its process, by a ready line or the head of a torn record",
+            "its rounds are incomplete and in no skew",
+        )
     if "pid order" in report.ranks.bases:
         unnamed = sum(basis == "pid order" for basis in recording.ranks.basis.values())
         processes_in_all = counted(len(recording.ranks.ranks), "process", "processes")
@@ -205,6 +222,17 @@ def _rank_names(report: Report, recording: Recording) -> Iterable[Finding]:
             title = f"no run of {'rank' if len(missing) == 1 else 'ranks'} {', '.join(map(str, missing))} was recorded"
             evidence = f"the manifest names {counted(len(expected), 'rank')}, {len(report.ranks.ranks)} of them with records"
             yield Finding("rank_missing", "error", title, evidence, "skews cover the other ranks only")
+
+
+def _lives(recording: Recording) -> Iterable[str]:
+    """The processes and the time of each life."""
+    assigned = recording.ranks
+    for life in sorted(set(assigned.lives.values())):
+        own = [process for process, of_process in assigned.lives.items() if of_process == life]
+        windows = [assigned.windows[process] for process in own if process in assigned.windows]
+        first, last = min(start for start, _ in windows), max(end for _, end in windows)
+        pids = ", ".join(str(pid) for _, pid in own)
+        yield f"pids {pids}: {milliseconds(last - first)} from {first} ns"
 
 
 def _lost_runs(report: Report, recording: Recording) -> Iterable[Finding]:

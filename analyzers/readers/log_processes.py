@@ -25,6 +25,12 @@ _VISIBLE = re.compile(rb"ASCEND_RT_VISIBLE_DEVICES=[\"']?([0-9][0-9, ]*)")
 # One device in both spaces, as the runtime logs it at DEBUG level.
 _MAPPED = re.compile(rb"device id: acl (\d{1,9}) -> hal (\d{1,9})")
 
+# What the runtime's endpoint and its handle report; the text may stand in any line, and be repeated.
+_EXITED = re.compile(
+    rb"child process pid=(\d{1,18}) exited before mailbox completion(?: \(([^()\r\n]{1,80})\))?"
+)
+_TIMED_OUT = re.compile(rb"RunHandle\.wait\(\) timed out")
+
 _ROOT = "chip.run"
 
 
@@ -61,6 +67,10 @@ class LogProcesses:
     ready: tuple[ReadyDevice, ...] = ()
     physical_devices: Mapping[int, int] = field(default_factory=dict)
     """Logical device -> physical device, where the log names the visible devices, and only one list of them."""
+    exits: Mapping[int, str] = field(default_factory=dict)
+    """pid -> how it exited before it had completed its run, as the runtime says: `signal=9`; "" where it does not."""
+    timed_out: bool = False
+    """Whether a wait for a run timed out."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +90,8 @@ class ProcessFinder:
         self._markers: list[_Marker] = []
         self._visible: set[str] = set()
         self._mapped: dict[int, set[int]] = {}
+        self._exits: dict[int, str] = {}
+        self._timed_out = False
 
     def add(
         self, text: bytes, records: Sequence[re.Match[bytes]], first_row: int, first_invalid_row: int
@@ -96,6 +108,9 @@ class ProcessFinder:
             row = first_row + before - invalid
             self._markers.append(_Marker(line, len(self._markers), row, first_invalid_row + invalid))
         self._visible.update(match[1].decode().strip(" ,") for match in _VISIBLE.finditer(text))
+        for match in _EXITED.finditer(text):
+            self._exits.setdefault(int(match[1]), (match[2] or b"").decode(errors="replace"))
+        self._timed_out = self._timed_out or _TIMED_OUT.search(text) is not None
         for match in _MAPPED.finditer(text):
             self._mapped.setdefault(int(match[1]), set()).add(int(match[2]))
 
@@ -116,6 +131,8 @@ class ProcessFinder:
             anchors=tuple(line for line in lines if isinstance(line, ClockAnchor)),
             ready=tuple(line for line in lines if isinstance(line, ReadyDevice)),
             physical_devices=self._physical_devices(),
+            exits=self._exits,
+            timed_out=self._timed_out,
         )
         for pid, found in begins.items():
             spans = _with_incarnations(spans, pid, [begin.row for begin in found])

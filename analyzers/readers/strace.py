@@ -333,6 +333,7 @@ class _Reader:
         }
         columns["clock"] = np.full(count, Clock.HOST, dtype=np.int8)
         columns["arguments"] = np.full(count, ABSENT, dtype=np.int64)
+        columns["failed"] = np.broadcast_to(np.int8(0), count)
         for row, text in enumerate(texts):
             if not text or text.isspace():
                 continue
@@ -345,9 +346,9 @@ class _Reader:
                 columns["clock"][row] = Clock.DEVICE
             for column, attribute in _ID_ATTRIBUTES.items():
                 if attribute in attributes:
-                    if not columns[column].flags.writeable:
-                        columns[column] = columns[column].copy()
-                    columns[column][row] = self._id(column, attributes[attribute])
+                    _written(columns, column)[row] = self._id(column, attributes[attribute])
+            if attributes.get("outcome"):
+                _written(columns, "failed")[row] = _outcome(attributes["outcome"])
             keep = self._arguments
             columns["arguments"][row] = (
                 keep.add(attributes) if isinstance(keep, ArgumentList) else places.offset(starts[row])
@@ -396,6 +397,18 @@ def _attributes(text: bytes) -> tuple[dict[str, Any], bool]:
         is_integer = number.isascii() and number.isdecimal() and len(number) <= _LONGEST_INTEGER
         attributes[key] = int(decoded) if is_integer else decoded
     return attributes, True
+
+
+def _written(columns: dict[str, npt.NDArray[Any]], column: str) -> npt.NDArray[Any]:
+    """A column that can be written to: until then it is one value for all rows."""
+    if not columns[column].flags.writeable:
+        columns[column] = columns[column].copy()
+    return columns[column]
+
+
+def _outcome(value: object) -> int:
+    """The outcome of node.complete as `SpanTable.failed` has it; one that is not known has failed, too."""
+    return value if isinstance(value, int) and 0 < value < 128 else 1
 
 
 def _attributes_in_file(file: BinaryIO) -> dict[str, Any]:

@@ -187,7 +187,8 @@ class _Part:
         assigned = self._ranks
         kept = {process: rank for process, rank in assigned.ranks.items() if rank in ranks}
         basis = {process: assigned.basis[process] for process in kept}
-        self._ranks = dataclasses.replace(assigned, ranks=kept, basis=basis)
+        silent = assigned.silent & kept.keys()
+        self._ranks = dataclasses.replace(assigned, ranks=kept, basis=basis, silent=silent)
         if self._manifest is not None:
             device_map = [process for process in self._manifest.device_map if process.rank in ranks]
             self._manifest = msgspec.structs.replace(self._manifest, device_map=device_map)

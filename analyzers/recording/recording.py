@@ -65,6 +65,10 @@ class Recording:
     """The same of traces of one rank each."""
     given_ranks: Mapping[str, int] = field(default_factory=dict)
     """Path of a trace -> the rank that the user named."""
+    exits: Mapping[int, str] = field(default_factory=dict)
+    """pid -> how it exited before it had completed its run, as the runtime's log says."""
+    timed_out: bool = False
+    """Whether the log says that a wait for a run timed out."""
     missing_ranks: list[int] = field(default_factory=list)
     """Ranks that the files speak of and none is of."""
     notes: list[str] = field(default_factory=list)
@@ -214,7 +218,10 @@ def _recording(
     aligned = align_clocks(process_clocks(contents.logs, files.traces, manifest, contents.run_files))
     traces = [with_devices(_on_common_clock(trace, aligned)) for trace in files.traces]
     logs = [_on_common_clock(log, aligned) for log in contents.logs]
-    ranks = assign_ranks(logs, manifest_ranks=contents.manifest_ranks, file_ranks=contents.log_ranks)
+    comparable = aligned.alignment.comparable
+    ranks = assign_ranks(
+        logs, manifest_ranks=contents.manifest_ranks, file_ranks=contents.log_ranks, one_clock=comparable
+    )
     ranks = dataclasses.replace(ranks, devices=log_devices(logs, ranks.ranks, manifest))
     requests, repeats = _requests_once(contents.benchmarks)
     spans = [trace.spans for trace in traces] + [rank_column(log.spans, ranks) for log in logs]
@@ -230,6 +237,8 @@ def _recording(
         ranks=ranks,
         ready_devices={pid: device for log in logs for pid, device in log.ready_devices.items()},
         manifest=manifest,
+        exits={pid: how for log in logs for pid, how in log.processes.exits.items()},
+        timed_out=any(log.processes.timed_out for log in logs),
         resources=contents.resources,
         mtp_accuracy=contents.mtp_accuracy,
         observations=contents.observations,

@@ -65,6 +65,8 @@ def build_report(measured: Measured) -> Report:
         host_window_ns=spans.window(Clock.HOST, kinds),
         ranks=_rank_naming(recording),
         lost_runs=measured.lost_runs,
+        joins=measured.joins,
+        failures=measured.failures,
         lifecycle=LifecycleFigures(
             pairs=len(lifecycle.steps),
             faults=lifecycle.faults,
@@ -112,6 +114,7 @@ def _rank_naming(recording: Recording) -> RankNaming:
     return RankNaming(
         ranks=sorted(set(recording.ranks.ranks.values()) | {entry.rank for entry in devices}),
         bases=[*recording.ranks.bases, *sorted(of_traces)],
+        lives=max(recording.ranks.lives.values(), default=0) + 1,
         devices=devices,
     )
 

@@ -9,6 +9,7 @@ import msgspec
 from analyzers.charts.series import ChartSeries
 from analyzers.clients.requests import RequestFigures
 from analyzers.clients.resources import ResourceGrowth
+from analyzers.ranks.failures import RankFailure
 from analyzers.ranks.rank_starts import StartSkew
 from analyzers.ranks.rounds import LostRun
 from analyzers.ranks.skew import RankSkew
@@ -23,6 +24,7 @@ from analyzers.rundir import MtpAccuracy, TracingSetting
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
 from analyzers.steps.faults import LifecycleFault
+from analyzers.steps.joins import Join
 from analyzers.steps.lifecycle import CrossProcessPair, Edge
 from analyzers.steps.pipeline import Pipeline
 from analyzers.steps.thread_load import LaneFigures
@@ -59,6 +61,8 @@ class RankNaming(msgspec.Struct, frozen=True):
 
     ranks: list[int]
     bases: list[NamedBy]
+    lives: int = 1
+    """How many sets of worker processes came and went; every figure is within one of them."""
     devices: list[RankDevice] = []
     """Every rank, the device that it drives, and the processes that it is in each file."""
 
@@ -132,6 +136,10 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     ranks: RankNaming
     lost_runs: list[LostRun]
     """Runs that a rank did and no record tells of."""
+    joins: list[Join]
+    """What joined rounds to dispatches by their times, or why nothing did."""
+    failures: list[RankFailure]
+    """Ranks that died, hung or failed."""
     lifecycle: LifecycleFigures
     steps: list[StepFigures]
     pipelines: list[Pipeline]

@@ -36,7 +36,9 @@ def _run(report: Report) -> list[list[str]]:
             rows.append(["program cache", what, "run.json"])
     decode = _decode_pipeline(report)
     if decode is not None:
-        source = "serving trace" if decode.in_flight.pairs else "node.* records"
+        source = "node.* records" if decode.scheduled.pairs else "serving trace"
+        if not decode.scheduled.pairs and not decode.in_flight.pairs:
+            source = "STRACE"
         rows.append(["pipeline", decode.statement, source])
     return rows
 
@@ -121,7 +123,7 @@ def _ranks(report: Report) -> list[list[str]]:
         return []
     rows = []
     if skew.critical_rank.root.n:
-        mean = f"mean {number(skew.critical_rank.root.mean)} ms over {counted(skew.rounds, 'round')}"
+        mean = f"mean {number(skew.critical_rank.root.mean)} ms over {counted(skew.critical_rank.root.n, 'round')}"
         rows.append([f"critical rank, {skew.scope}", mean, "STRACE"])
     for label, summary in _skews(skew):
         if summary.n:

@@ -7,6 +7,7 @@ up to the wall time exactly. What a step did before that, behind the step ahead 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -298,6 +299,7 @@ def _on_host_clock(callable_name: str, spans: SpanTable) -> bool:
 
 
 def decode_callables(lifecycle: Lifecycle, matching: RoundMatching) -> list[str]:
-    """Every callable with steps or rounds that is no prefill, those of the serving trace first."""
-    names = [*lifecycle.steps.callables, *(item.callable for item in matching.rounds)]
+    """Every callable with steps or rounds that is no prefill: those of the serving trace, then by their rounds."""
+    rounds = Counter(item.callable for item in matching.rounds)
+    names = [*lifecycle.steps.callables, *(name for name, _ in rounds.most_common())]
     return [name for name in dict.fromkeys(names) if not is_prefill(name)]

@@ -26,16 +26,11 @@ def skews(measured: Measured) -> list[CounterTrack]:
     """
     tracks = []
     for edge, name in _SKEWS.items():
-        told = {
-            figures.callable for figures in measured.skew if figures.at(edge).n and figures.scope == "all"
-        }
-        rounds = [
-            item
-            for item in measured.matching.rounds
-            if item.callable in told and not is_prefill(item.callable)
-        ]
-        times = RunnerTimes.of(rounds)
-        points = zip(times.last(edge).tolist(), times.spread(edge).tolist(), strict=True)
+        points: list[tuple[int, float]] = []
+        for figures in measured.skew:
+            if figures.at(edge).n and figures.scope == "all" and not is_prefill(figures.callable):
+                times = RunnerTimes.of(measured.matching.of(figures.callable))
+                points += zip(times.last(edge).tolist(), times.spread(edge).tolist(), strict=True)
         tracks.append(CounterTrack(name, sorted(points)))
     return [track for track in tracks if track.points]
 

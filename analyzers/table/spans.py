@@ -140,7 +140,7 @@ class SpanTable:
     source: npt.NDArray[np.int8]
     kind: npt.NDArray[np.int8]
     failed: npt.NDArray[np.int8]
-    """1 where the span's arguments say that its dispatch failed."""
+    """Not 0 where the span's arguments say that its dispatch failed: the outcome of a node.complete, else 1."""
     unusable_id: npt.NDArray[np.int8]
     """1 where the span names a dispatch_id or step_id that cannot be one, such as null: that column is ABSENT."""
     step_id: Int64s
@@ -162,6 +162,8 @@ class SpanTable:
     """What is known of the devices: a few processes, so that rows need no column of their own."""
     id_texts: Mapping[int, str] = field(default_factory=dict)
     """What the codes of ids stand for that are no integers (`IdCodes`)."""
+    lives: Mapping[Process, int] = field(default_factory=dict)
+    """Which life of the recording a rank's process is of; one that is not named is of life 0."""
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -285,6 +287,10 @@ class SpanTable:
     def with_devices(self, devices: Mapping[Process, DeviceIds]) -> SpanTable:
         """The same rows with other devices."""
         return dataclasses.replace(self, devices=devices)
+
+    def with_lives(self, lives: Mapping[Process, int]) -> SpanTable:
+        """The same rows with other lives."""
+        return dataclasses.replace(self, lives=lives)
 
     def with_clock(self, clock: npt.NDArray[np.int8]) -> SpanTable:
         """The same rows with another clock column."""
@@ -421,16 +427,19 @@ def concatenate(tables: Iterable[SpanTable]) -> SpanTable:
     thread_names: dict[Lane, str] = {}
     devices: dict[Process, DeviceIds] = {}
     id_texts: dict[int, str] = {}
+    lives: dict[Process, int] = {}
     for part in parts:
         id_texts.update(part.id_texts)
         process_names.update(part.process_names)
         thread_names.update(part.thread_names)
         devices.update(part.devices)
+        lives.update(part.lives)
     return SpanTable(
         process_names=process_names,
         thread_names=thread_names,
         devices=devices,
         id_texts=id_texts,
+        lives=lives,
         **labels,
         **columns,
     )
