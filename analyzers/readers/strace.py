@@ -23,6 +23,7 @@ from analyzers.readers.json_objects import LineNumbers
 from analyzers.readers.load_report import IssueCounter, IssueKind, LoadReport
 from analyzers.readers.log_processes import ClockAnchor, LogProcesses, ProcessFinder
 from analyzers.readers.utf8 import damaged_lines
+from analyzers.readers.wrapped_log import unwrapped
 from analyzers.table.arguments import ArgumentFile, ArgumentList
 from analyzers.table.families import family
 from analyzers.table.spans import ABSENT, Clock, Lane, Source, SpanTable, SpanTableBuilder, as_id
@@ -126,9 +127,13 @@ def looks_like(opened: OpenedFile) -> bool:
 
 def read(opened: OpenedFile, *, is_log: bool = False) -> StraceLog:
     """Read one log in pieces; see `stream_strace`."""
-    arguments = ArgumentFile(Path(opened.name), _attributes_in_file) if opened.is_plain else ArgumentList()
+    head = opened.first_megabyte()
+    pieces = opened.pieces()
+    inside = unwrapped(pieces, head, opened.name, MARKERS)
+    in_file = opened.is_plain and inside is None
+    arguments = ArgumentFile(Path(opened.name), _attributes_in_file) if in_file else ArgumentList()
     reader = _Reader(opened.name, opened.issues, arguments)
-    log = reader.read(opened.pieces())
+    log = reader.read(pieces if inside is None else inside)
     if not reader.has_markers and not is_log and Path(opened.name).suffix != ".log":
         raise UnusableInputError(
             f"{opened.name}: not a trace: neither Chrome trace JSON, request records nor a log with [STRACE] records"
