@@ -22,6 +22,7 @@ from analyzers.readers.files import LONGEST_LINE, Lines, OpenedFile, open_file, 
 from analyzers.readers.json_objects import LineNumbers
 from analyzers.readers.load_report import IssueCounter, IssueKind, LoadReport
 from analyzers.readers.log_processes import ClockAnchor, LogProcesses, ProcessFinder
+from analyzers.readers.repeats import first_of_each
 from analyzers.readers.utf8 import damaged_lines
 from analyzers.readers.wrapped_log import unwrapped
 from analyzers.table.arguments import ArgumentFile, ArgumentList
@@ -175,8 +176,20 @@ class _Reader:
         """Everything in `pieces`."""
         for lines in whole_lines(pieces):
             self._add(lines)
-        parsed = len(self._spans) + len(self._invalid)
-        spans, invalid, processes = self._processes.tell_apart(self._spans.build(), self._invalid.build())
+        spans, invalid = self._spans.build(), self._invalid.build()
+        first = first_of_each(spans)
+        repeats = 0 if first is None else int((~first).sum())
+        if first is not None:
+            again = int(np.argmin(first))
+            self._issues.add(
+                "record_repeated",
+                f"{spans.name_of(again)} of pid {spans.lane_of(again).pid} at {int(spans.start_ns[again])} ns",
+                count=repeats,
+            )
+            self._processes.without_rows(first)
+            spans = spans.select(first)
+        parsed = len(spans) + len(invalid)
+        spans, invalid, processes = self._processes.tell_apart(spans, invalid)
         return StraceLog(
             spans=spans,
             invalid=invalid,
@@ -184,7 +197,7 @@ class _Reader:
             report=LoadReport(
                 path=self._path,
                 format="strace_log",
-                records=self._heads,
+                records=self._heads - repeats,
                 parsed=parsed,
                 issues=self._issues.issues(),
                 read_as="streamed",

@@ -79,6 +79,8 @@ class LoadOptions:
     """Path of a trace -> the rank it is of."""
     allow_missing: bool = False
     """Go on although ranks of the world are missing or claimed twice."""
+    one_clock: bool = False
+    """All files are of one host: their times may be compared though nothing in them shows it."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,10 @@ def _recording(contents: Contents, paths: Sequence[Path], options: LoadOptions, 
     }
     files = join_rank_files(contents.traces, given_ranks, allow_missing=options.allow_missing)
     manifest = contents.manifest
-    aligned = align_clocks(process_clocks(contents.logs, files.traces, manifest, contents.run_files))
+    clocks = process_clocks(
+        contents.logs, files.traces, manifest, contents.run_files, one_clock=options.one_clock
+    )
+    aligned = align_clocks(clocks)
     traces = [with_devices(_on_common_clock(trace, aligned)) for trace in files.traces]
     logs = [_on_common_clock(log, aligned) for log in contents.logs]
     comparable = aligned.alignment.comparable
