@@ -177,7 +177,7 @@ def _begins(spans: SpanTable, pid: int, markers: Sequence[_Marker]) -> list[_Mar
     ready: _Marker | None = None
     for marker in markers:
         if isinstance(marker.line, ReadyDevice):
-            if ready is not None and not _is_repeat(ready, marker, unready, rows, invocations):
+            if ready is not None and not _is_repeat(ready, marker, unready, rows):
                 found.append(unready or marker)
             ready, unready = marker, None
             continue
@@ -198,13 +198,12 @@ def _is_repeat(
     marker: _Marker,
     anchor: _Marker | None,
     rows: Sequence[int],
-    invocations: Sequence[int],
 ) -> bool:
-    """Whether a ready line is the one before it, delivered again: nothing began between them, and runs go on."""
+    """Whether a ready line is the one before it, delivered again: the pid has runs on one side of it at most."""
     if before.line != marker.line or anchor is not None:
         return False
     first, here = bisect.bisect_left(rows, before.row), bisect.bisect_left(rows, marker.row)
-    return not _begin_again(invocations[first:here], invocations[here:])
+    return not (rows[first:here] and rows[here:])
 
 
 def _runs(spans: SpanTable, pid: int) -> tuple[list[int], list[int]]:

@@ -20,6 +20,7 @@ from analyzers.recording.devices import log_devices
 from analyzers.recording.log_clocks import process_clocks
 from analyzers.recording.rank_files import join_rank_files
 from analyzers.recording.rank_naming import RankAssignment, assign_ranks, rank_column
+from analyzers.recording.rotated_logs import join_rotated, shared_pids
 from analyzers.recording.runs import (
     Claims,
     Split,
@@ -62,6 +63,8 @@ class Recording:
     """The same of traces of one rank each."""
     given_ranks: Mapping[str, int] = field(default_factory=dict)
     """Path of a trace -> the rank that the user named."""
+    shared_pids: list[int] = field(default_factory=list)
+    """Pids that processes of several files have, taken for processes of their own."""
     missing_ranks: list[int] = field(default_factory=list)
     """Ranks that the files speak of and none is of."""
 
@@ -178,6 +181,8 @@ def _recording(contents: Contents, paths: Sequence[Path], options: LoadOptions, 
     }
     files = join_rank_files(contents.traces, given_ranks, allow_missing=options.allow_missing)
     manifest = contents.manifest
+    if len(contents.logs) > 1 and not contents.log_ranks:
+        contents.logs = join_rotated(contents.logs)
     clocks = process_clocks(
         contents.logs, files.traces, manifest, contents.run_files, one_clock=options.one_clock
     )
@@ -208,6 +213,7 @@ def _recording(contents: Contents, paths: Sequence[Path], options: LoadOptions, 
         clocks=aligned.alignment if logs else files.clocks,
         file_clocks=files.clocks,
         given_ranks=given_ranks,
+        shared_pids=shared_pids(contents.logs) if not contents.log_ranks else [],
         missing_ranks=files.missing,
     )
 

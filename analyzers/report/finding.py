@@ -47,6 +47,7 @@ FindingCode = Literal[
     "edge_of_window",
     "assumed_depth",
     "rank_names",
+    "shared_pids",
     "matched_by_order",
     "incomplete_rounds",
     "long_tail_split",
