@@ -17,7 +17,8 @@ from analyzers.errors import UnusableInputError
 from analyzers.readers.files import whole_lines
 
 _CRI = re.compile(
-    rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP])(?::[^ ]*)? (.*)", re.DOTALL
+    rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP])(?::[^ ]*)? (.*)",
+    re.DOTALL,
 )
 _KEYS = ("log", "message", "msg", "MESSAGE")
 """Where a logger puts the text, when no record in the head of the file shows it."""
@@ -105,7 +106,7 @@ def _cri_part(line: bytes) -> _Part:
     return _Part(match[1].decode(), match[3], is_last=match[2] == b"F")
 
 
-def _json_part(key: str, ends_lines: bool) -> Callable[[bytes], _Part]:  # noqa: FBT001
+def _json_part(key: str, ends_lines: bool) -> Callable[[bytes], _Part]:
     def part(line: bytes) -> _Part:
         # Of an object that was cut off, what its string holds up to there.
         document = _object(line) or _object(line + b'"}') or {}

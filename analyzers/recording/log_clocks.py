@@ -62,9 +62,7 @@ def process_clocks(
         own = tuple(anchor for anchor in serving_anchors.get(process, ()) if anchor.mono_ns <= window[1])
         if process[0] in files:
             own += launcher
-        clocks.append(
-            ProcessClock(process, own, window, is_serving=True, written_to=written_to(process[0]))
-        )
+        clocks.append(ProcessClock(process, own, window, is_serving=True, written_to=written_to(process[0])))
     return clocks
 
 

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
+from typing import NamedTuple
 
 import numpy as np
 
-from analyzers.readers.strace import StraceLog, roots
-from analyzers.recording.clocks import process_windows
-from analyzers.table.spans import SpanTable, concatenate
+from analyzers.readers.strace import ROOT, StraceLog
+from analyzers.table.families import family
+from analyzers.table.spans import ABSENT, Clock, SpanTable, concatenate
 
 
 def join_rotated(logs: Sequence[StraceLog]) -> list[StraceLog]:
     """`logs` with the processes of every file that goes on with those of another put under the name of that one.
 
     A file goes on with another when they share pids, and of every shared pid runs and times follow on: it has no ready
-    line there, and its invocations are greater. Which file was named first does not matter. Each keeps its report.
+    line there, and its invocations go on. Which file was named first does not matter. Each keeps its report.
     """
     joined = list(logs)
-    in_time = sorted(range(len(logs)), key=lambda index: _first_start(logs[index]))
+    runs = [_runs(log) for log in logs]
+    in_time = sorted(
+        (index for index in range(len(logs)) if runs[index]),
+        key=lambda index: min(found.last_end for found in runs[index].values()),
+    )
     for position, index in enumerate(in_time):
+        started = {line.pid for line in logs[index].processes.ready}
         for earlier in reversed(in_time[:position]):
-            if _goes_on(joined[earlier], joined[index]):
+            if _goes_on(runs[earlier], runs[index], started):
                 joined[index] = _renamed(joined[index], _name(joined[earlier]))
                 break
     return joined
@@ -38,48 +44,55 @@ def shared_pids(logs: Sequence[StraceLog]) -> list[int]:
     return sorted(pid for pid, names in files.items() if len(names) > 1)
 
 
-def _first_start(log: StraceLog) -> int:
-    return int(log.spans.start_ns[roots(log.spans)].min(initial=np.iinfo(np.int64).max))
-
-
 def _name(log: StraceLog) -> str:
     return next((lane.file for lane in log.spans.lanes if lane.file is not None), log.report.path)
 
 
-def _goes_on(before: StraceLog, after: StraceLog) -> bool:
-    earlier, later = _invocations(before), _invocations(after)
+class _Runs(NamedTuple):
+    """The records of the runs of one pid in one file."""
+
+    first_end: int
+    last_end: int
+    first_invocation: int
+    last_invocation: int
+    whole: frozenset[int]
+    """Invocations with their root."""
+
+
+def _goes_on(earlier: Mapping[int, _Runs], later: Mapping[int, _Runs], started: Set[int]) -> bool:
+    """Whether the runs of a file follow on those of another; `started` are the pids with a ready line in it."""
     shared = earlier.keys() & later.keys()
-    started = {line.pid for line in after.processes.ready}
-    if not shared or not shared.isdisjoint(started):
-        return False
-    windows, following = process_windows([before.spans]), process_windows([after.spans])
-    ends = {process[1]: window[1] for process, window in windows.items()}
-    begins = {process[1]: window[0] for process, window in following.items()}
-    last_starts = _root_starts(before)
-    return all(
-        max(earlier[pid]) < min(later[pid])
-        # The root of a run is its last record: the run may be cut in two, and then ends in the later file.
-        and (begins[pid] >= ends[pid] or begins[pid] >= max(last_starts[pid]))
+    return bool(shared) and all(
+        pid not in started
+        # A record is written when its span ends, and a run may be cut in two.
+        and earlier[pid].last_end <= later[pid].first_end
+        and earlier[pid].last_invocation <= later[pid].first_invocation
+        and earlier[pid].whole.isdisjoint(later[pid].whole)
         for pid in shared
     )
 
 
-def _invocations(log: StraceLog) -> dict[int, list[int]]:
-    """The invocations of the runs of every pid; none of a pid that was used again."""
-    again = {lane.pid for lane in log.spans.lanes if lane.incarnation}
-    found: dict[int, list[int]] = {}
-    for row in roots(log.spans).tolist():
-        lane = log.spans.lane_of(row)
-        if isinstance(lane.pid, int) and lane.pid not in again and lane.file == log.report.path:
-            found.setdefault(lane.pid, []).append(int(log.spans.invocation[row]))
-    return found
-
-
-def _root_starts(log: StraceLog) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    rows = roots(log.spans)
-    for pid, start in zip(log.spans.pid[rows].tolist(), log.spans.start_ns[rows].tolist(), strict=True):
-        found.setdefault(pid, []).append(start)
+def _runs(log: StraceLog) -> dict[int, _Runs]:
+    """The runs of every pid of a log; none of a pid that was used again."""
+    spans = log.spans
+    again = {lane.pid for lane in spans.lanes if lane.incarnation}
+    of_run = spans.where_name(lambda name: family(name) == "chip") & (spans.clock == Clock.HOST)
+    of_run &= (spans.invocation != ABSENT) & (spans.invocation != 0)
+    is_root = spans.named(ROOT)
+    found = {}
+    for pid in {lane.pid for lane in spans.lanes if lane.file == log.report.path} - again:
+        rows = (
+            np.flatnonzero(of_run & (spans.pid == pid))
+            if isinstance(pid, int)
+            else np.array([], dtype=np.intp)
+        )
+        if isinstance(pid, int) and len(rows):
+            ends, invocations = spans.end_ns[rows], spans.invocation[rows]
+            whole = frozenset(invocations[is_root[rows]].tolist())
+            limits = (
+                int(values) for values in (ends.min(), ends.max(), invocations.min(), invocations.max())
+            )
+            found[pid] = _Runs(*limits, whole)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Logs as they are delivered: records twice, wrapped by a container runtime, rotated, of hosts that nothing ties (90, 98, 99, 113)."""
+"""Logs as they are delivered (90, 98, 99, 113): twice, wrapped by a container runtime, in parts, of unrelated clocks."""
 
 from __future__ import annotations
 
@@ -98,9 +98,7 @@ def cri(line: str) -> str:
 
 def cri_in_parts(line: str) -> str:
     time = "2026-01-01T00:00:00.123456789+02:00"
-    return (
-        f"{time} stderr P {line[:70]}\n{time} stdout F other\n{time} stderr P {line[70:90]}\n{time} stderr F {line[90:]}"
-    )
+    return f"{time} stderr P {line[:70]}\n{time} stdout F other\n{time} stderr P {line[70:90]}\n{time} stderr F {line[90:]}"
 
 
 WRAPPINGS = [docker, docker_in_parts, message, own_key, cri, cri_in_parts]
@@ -116,12 +114,14 @@ def test_98_the_log_of_a_container_is_that_of_its_processes() -> None:
 def test_98_wrapped_logs_give_the_figures_of_the_plain_one(
     wrap: Callable[[str], str], packed: bool, tmp_path: Path
 ) -> None:
-    text = "\n".join(wrap(line) for line in ["starting", "[1/2] loading", *READY.split("\n")[:2], *plain_lines()])
+    text = "\n".join(
+        wrap(line) for line in ["starting", "[1/2] loading", *READY.split("\n")[:2], *plain_lines()]
+    )
     path = tmp_path / "pod.log"
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
     report = analyze([path])
     assert_five_rounds(report)
-    assert [device.logical_device for device in report.rank_map] == [0, 1]
+    assert [device.logical_device for device in report.ranks.devices] == [0, 1]
 
 
 @pytest.mark.parametrize("wrap", [docker, message])
@@ -161,7 +161,7 @@ def test_99_a_log_may_be_rotated_anywhere_and_often(cuts: tuple[int, ...], tmp_p
         paths[-1].write_bytes(gzip.compress(((READY if not index else "") + part).encode()))
     report = analyze(reversed(paths))
     assert_five_rounds(report)
-    assert [device.logical_device for device in report.rank_map] == [0, 1]
+    assert [device.logical_device for device in report.ranks.devices] == [0, 1]
 
 
 def test_99_files_that_share_pids_and_do_not_go_on_are_processes_of_their_own(tmp_path: Path) -> None:
