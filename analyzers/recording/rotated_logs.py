@@ -89,10 +89,9 @@ def _runs(log: StraceLog) -> dict[int, _Runs]:
         if isinstance(pid, int) and len(rows):
             ends, invocations = spans.end_ns[rows], spans.invocation[rows]
             whole = frozenset(invocations[is_root[rows]].tolist())
-            limits = (
-                int(values) for values in (ends.min(), ends.max(), invocations.min(), invocations.max())
+            found[pid] = _Runs(
+                int(ends.min()), int(ends.max()), int(invocations.min()), int(invocations.max()), whole
             )
-            found[pid] = _Runs(*limits, whole)
     return found
 
 
