@@ -211,6 +211,17 @@ def _rank_names(report: Report, recording: Recording) -> Iterable[Finding]:
             f"nothing in the input names the rank of {unnamed} of {processes_in_all}",
             "keep the `[chip_process pid=.. dev=..] ready` lines, or analyze the whole run directory",
         )
+    if recording.shared_pids:
+        pids = recording.shared_pids
+        ranked = [pid for _, pid in recording.ranks.ranks if pid in pids]
+        yield Finding(
+            "shared_pids",
+            "warning",
+            f"{counted(len(ranked), 'process', 'processes')} assumed: files share {counted(len(pids), 'pid')}",
+            f"pid {pids[0]} has records in several files that do not follow each other: taken for containers, not for "
+            "parts of one log",
+            "give the parts of one log as one file, or the whole run directory",
+        )
     for rank, processes in recording.ranks.conflicts:
         title = f"rank {rank} is claimed by {counted(len(processes), 'process', 'processes')}"
         evidence = ", ".join(f"pid {pid} in {file}" for file, pid in processes)

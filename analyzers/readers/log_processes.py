@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from analyzers.table.spans import SpanTable
+from analyzers.table.spans import Mask, SpanTable
 
 _ANCHOR = re.compile(
     rb"\[CLOCK_ANCHOR\][ \t]+v=1[ \t]+pid=(\d{1,18})[ \t]+mono_ns=(\d{1,18})[ \t]+wall_ns=(\d{1,19})(?!\d)"
@@ -114,9 +114,18 @@ class ProcessFinder:
         for match in _MAPPED.finditer(text):
             self._mapped.setdefault(int(match[1]), set()).add(int(match[2]))
 
+    def without_rows(self, kept: Mask) -> None:
+        """Count rows anew: only those of `kept` remain in the table of spans."""
+        before = np.concatenate([[0], np.cumsum(kept)])
+        self._markers = [
+            dataclasses.replace(marker, row=int(before[min(marker.row, len(kept))]))
+            for marker in self._markers
+        ]
+
     def tell_apart(self, spans: SpanTable, invalid: SpanTable) -> tuple[SpanTable, SpanTable, LogProcesses]:
         """Both tables with the incarnation of each lane, and the processes of the log."""
         of_pid: dict[int, list[_Marker]] = {}
+        self._markers = _without_repeated_anchors(self._markers)
         for marker in self._markers:
             of_pid.setdefault(marker.line.pid, []).append(marker)
         begins = {pid: found for pid, markers in of_pid.items() if (found := _begins(spans, pid, markers))}
@@ -158,23 +167,36 @@ def parse_visible_devices(text: str) -> dict[int, int]:
     return dict(enumerate(map(int, words)))
 
 
+def _without_repeated_anchors(markers: Sequence[_Marker]) -> list[_Marker]:
+    """`markers` without the anchors that are there again: no clock shows a time twice."""
+    known: set[ClockAnchor] = set()
+    kept = []
+    for marker in markers:
+        if isinstance(marker.line, ClockAnchor):
+            if marker.line in known:
+                continue
+            known.add(marker.line)
+        kept.append(marker)
+    return kept
+
+
 def _begins(spans: SpanTable, pid: int, markers: Sequence[_Marker]) -> list[_Marker]:
     """The markers with which another process begins; for a second ready line that is the anchor before it."""
     if len(markers) < 2:
         return []
     anchors = [marker for marker in markers if isinstance(marker.line, ClockAnchor)]
     ends = {id(anchor): after.row for anchor, after in pairwise(anchors)}
-    rows, invocations = _runs(spans, pid) if len(anchors) > 1 else ([], [])
+    rows, invocations = _runs(spans, pid)
     found: list[_Marker] = []
     last: ClockAnchor | None = None
     unready: _Marker | None = None
     """The last anchor, until a ready line follows it."""
-    is_ready = False
+    ready: _Marker | None = None
     for marker in markers:
         if isinstance(marker.line, ReadyDevice):
-            if is_ready:
+            if ready is not None and not _is_repeat(ready, marker, unready, rows):
                 found.append(unready or marker)
-            is_ready, unready = True, None
+            ready, unready = marker, None
             continue
         if last is not None:
             first = bisect.bisect_left(rows, found[-1].row if found else 0)
@@ -183,9 +205,22 @@ def _begins(spans: SpanTable, pid: int, markers: Sequence[_Marker]) -> list[_Mar
             went_back = marker.line.mono_ns < last.mono_ns
             if went_back or _begin_again(invocations[first:here], invocations[here:end]):
                 found.append(marker)
-                is_ready = False
+                ready = None
         last, unready = marker.line, marker
     return found
+
+
+def _is_repeat(
+    before: _Marker,
+    marker: _Marker,
+    anchor: _Marker | None,
+    rows: Sequence[int],
+) -> bool:
+    """Whether a ready line is the one before it, delivered again: the pid has runs on one side of it at most."""
+    if before.line != marker.line or anchor is not None:
+        return False
+    first, here = bisect.bisect_left(rows, before.row), bisect.bisect_left(rows, marker.row)
+    return not (rows[first:here] and rows[here:])
 
 
 def _runs(spans: SpanTable, pid: int) -> tuple[list[int], list[int]]:

@@ -23,7 +23,9 @@ from analyzers.readers.files import LONGEST_LINE, Lines, OpenedFile, open_file, 
 from analyzers.readers.json_objects import LineNumbers
 from analyzers.readers.load_report import IssueCounter, IssueKind, LoadReport
 from analyzers.readers.log_processes import ClockAnchor, LogProcesses, ProcessFinder
+from analyzers.readers.repeats import first_of_each
 from analyzers.readers.utf8 import damaged_lines
+from analyzers.readers.wrapped_log import unwrapped
 from analyzers.table.arguments import ArgumentFile, ArgumentList
 from analyzers.table.families import family
 from analyzers.table.spans import ABSENT, Clock, Lane, Source, SpanTable, SpanTableBuilder, as_id
@@ -127,9 +129,13 @@ def looks_like(opened: OpenedFile) -> bool:
 
 def read(opened: OpenedFile, *, is_log: bool = False) -> StraceLog:
     """Read one log in pieces; see `stream_strace`."""
-    arguments = ArgumentFile(Path(opened.name), _attributes_in_file) if opened.is_plain else ArgumentList()
+    head = opened.first_megabyte()
+    pieces = opened.pieces()
+    inside = unwrapped(pieces, head, opened.name, MARKERS)
+    in_file = opened.is_plain and inside is None
+    arguments = ArgumentFile(Path(opened.name), _attributes_in_file) if in_file else ArgumentList()
     reader = _Reader(opened.name, opened.issues, arguments)
-    log = reader.read(opened.pieces())
+    log = reader.read(pieces if inside is None else inside)
     if not reader.has_markers and not is_log and Path(opened.name).suffix != ".log":
         raise UnusableInputError(
             f"{opened.name}: not a trace: neither Chrome trace JSON, request records nor a log with [STRACE] records"
@@ -172,11 +178,23 @@ class _Reader:
         """Everything in `pieces`."""
         for lines in whole_lines(pieces):
             self._add(lines)
-        parsed = len(self._spans) + len(self._invalid)
-        spans, invalid, processes = self._processes.tell_apart(self._spans.build(), self._invalid.build())
+        spans, invalid = self._spans.build(), self._invalid.build()
         plausible = self._durations.plausible(spans, np.ones(len(spans), dtype=np.bool_), self._issues)
-        if not plausible.all():
-            spans = spans.select(plausible)
+        first = first_of_each(spans)
+        repeats = 0 if first is None else int((~first).sum())
+        parsed = len(spans) + len(invalid) - repeats
+        if first is not None:
+            again = int(np.argmin(first))
+            self._issues.add(
+                "record_repeated",
+                f"{spans.name_of(again)} of pid {spans.lane_of(again).pid} at {int(spans.start_ns[again])} ns",
+                count=repeats,
+            )
+        kept = plausible if first is None else plausible & first
+        if not kept.all():
+            self._processes.without_rows(kept)
+            spans = spans.select(kept)
+        spans, invalid, processes = self._processes.tell_apart(spans, invalid)
         return StraceLog(
             spans=spans,
             invalid=invalid,
@@ -184,7 +202,7 @@ class _Reader:
             report=LoadReport(
                 path=self._path,
                 format="strace_log",
-                records=self._heads,
+                records=self._heads - repeats,
                 parsed=parsed,
                 issues=self._issues.issues(),
                 read_as="streamed",

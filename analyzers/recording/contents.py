@@ -50,7 +50,7 @@ class Contents:
     log_ranks: dict[str, int] = field(default_factory=dict)
     """Path of a log -> the rank that its name names."""
     run_files: list[Path] = field(default_factory=list)
-    """Files that the run of the manifest wrote."""
+    """Files of a run directory: one launcher on one host wrote them."""
 
     @property
     def reports(self) -> list[LoadReport]:
@@ -178,9 +178,8 @@ def _read_directory(directory: Path) -> Contents:
             if files.only_manifest:
                 raise
             contents.damaged.append(_damaged(files.manifest, "manifest", error, lost=1))
-        else:
-            logs = [*files.rank_logs, *([files.server_log] if files.server_log is not None else [])]
-            contents.run_files = [*files.serving_traces, *files.fragments, *logs]
+    logs = [*files.rank_logs, *([files.server_log] if files.server_log is not None else [])]
+    contents.run_files = [*files.serving_traces, *files.fragments, *logs]
     _read_serving(files, contents)
     rank_logs = [stream_strace(path, is_log=True) for path in files.rank_logs]
     contents.log_ranks = _log_ranks(files.rank_logs)

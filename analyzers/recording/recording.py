@@ -22,6 +22,7 @@ from analyzers.recording.devices import log_devices
 from analyzers.recording.log_clocks import process_clocks
 from analyzers.recording.rank_files import join_rank_files
 from analyzers.recording.rank_naming import RankAssignment, assign_ranks, rank_column
+from analyzers.recording.rotated_logs import join_rotated, shared_pids
 from analyzers.recording.runs import (
     Claims,
     Split,
@@ -69,6 +70,8 @@ class Recording:
     """pid -> how it exited before it had completed its run, as the runtime's log says."""
     timed_out: bool = False
     """Whether the log says that a wait for a run timed out."""
+    shared_pids: list[int] = field(default_factory=list)
+    """Pids that processes of several files have, taken for processes of their own."""
     missing_ranks: list[int] = field(default_factory=list)
     """Ranks that the files speak of and none is of."""
     notes: list[str] = field(default_factory=list)
@@ -88,6 +91,8 @@ class LoadOptions:
     """Path of a trace -> the rank it is of."""
     allow_missing: bool = False
     """Go on although ranks of the world are missing or claimed twice."""
+    one_clock: bool = False
+    """All files are of one host: their times may be compared though nothing in them shows it."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +220,12 @@ def _recording(
     }
     files = join_rank_files(contents.traces, given_ranks, allow_missing=options.allow_missing)
     manifest = contents.manifest
-    aligned = align_clocks(process_clocks(contents.logs, files.traces, manifest, contents.run_files))
+    if len(contents.logs) > 1 and not contents.log_ranks:
+        contents.logs = join_rotated(contents.logs)
+    clocks = process_clocks(
+        contents.logs, files.traces, manifest, contents.run_files, one_clock=options.one_clock
+    )
+    aligned = align_clocks(clocks)
     traces = [with_devices(_on_common_clock(trace, aligned)) for trace in files.traces]
     logs = [_on_common_clock(log, aligned) for log in contents.logs]
     comparable = aligned.alignment.comparable
@@ -245,6 +255,7 @@ def _recording(
         clocks=aligned.alignment if logs else files.clocks,
         file_clocks=files.clocks,
         given_ranks=given_ranks,
+        shared_pids=shared_pids(contents.logs) if not contents.log_ranks else [],
         missing_ranks=files.missing,
         notes=[*notes, *repeats],
     )

@@ -53,6 +53,7 @@ FindingCode = Literal[
     "not_joined",
     "joined_by_time",
     "rank_names",
+    "shared_pids",
     "matched_by_order",
     "incomplete_rounds",
     "long_tail_split",
