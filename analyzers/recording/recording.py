@@ -22,6 +22,7 @@ from analyzers.recording.devices import log_devices
 from analyzers.recording.log_clocks import process_clocks
 from analyzers.recording.rank_files import join_rank_files
 from analyzers.recording.rank_naming import RankAssignment, assign_ranks, rank_column
+from analyzers.recording.repeated_spans import without_repeats
 from analyzers.recording.rotated_logs import join_rotated, shared_pids
 from analyzers.recording.runs import (
     Claims,
@@ -218,7 +219,8 @@ def _recording(
         for trace in contents.traces
         if trace.report.path in options.ranks
     }
-    files = join_rank_files(contents.traces, given_ranks, allow_missing=options.allow_missing)
+    once, repeated_spans = without_repeats(contents.traces)
+    files = join_rank_files(once, given_ranks, allow_missing=options.allow_missing)
     manifest = contents.manifest
     if len(contents.logs) > 1 and not contents.log_ranks:
         contents.logs = join_rotated(contents.logs)
@@ -257,7 +259,7 @@ def _recording(
         given_ranks=given_ranks,
         shared_pids=shared_pids(contents.logs) if not contents.log_ranks else [],
         missing_ranks=files.missing,
-        notes=[*notes, *repeats],
+        notes=[*notes, *repeated_spans, *repeats],
     )
 
 
