@@ -45,7 +45,14 @@ def layout_of(head: bytes) -> Layout | None:
         return None
     if document is not None and isinstance(record.get("traceEvents"), list):
         return document
-    return lines if "ph" in record else None
+    # One damaged line at the top makes the others no less events.
+    return lines if "ph" in record or _second_is_an_event(head[start:]) else None
+
+
+def _second_is_an_event(content: bytes) -> bool:
+    second = content.partition(b"\n")[2].partition(b"\n")
+    found = _first_line(second[0]) if second[1] else None
+    return found is not None and isinstance(found[0], dict) and {"ph", "name"} <= found[0].keys()
 
 
 def _own_array(head: bytes, start: int) -> re.Match[bytes] | None:

@@ -28,6 +28,7 @@ from analyzers.recording.runs import (
     Claims,
     Split,
     home_of,
+    in_one_run_directory,
     log_claims,
     run_claim,
     split_into_runs,
@@ -225,7 +226,11 @@ def _recording(
     if len(contents.logs) > 1 and not contents.log_ranks:
         contents.logs = join_rotated(contents.logs)
     clocks = process_clocks(
-        contents.logs, files.traces, manifest, contents.run_files, one_clock=options.one_clock
+        contents.logs,
+        files.traces,
+        manifest,
+        [*contents.run_files, *in_one_run_directory([path for path in paths if not path.is_dir()])],
+        one_clock=options.one_clock,
     )
     aligned = align_clocks(clocks)
     traces = [with_devices(_on_common_clock(trace, aligned)) for trace in files.traces]
