@@ -9,6 +9,7 @@ from statistics import median
 from analyzers.findings.lateness import lateness
 from analyzers.findings.tails import long_tails
 from analyzers.measurement import Measured
+from analyzers.ranks.failures import open_parts
 from analyzers.ranks.rounds import RankRun, Round
 from analyzers.ranks.skew import RankSkew
 from analyzers.report.model import Finding, Report, Severity
@@ -33,7 +34,8 @@ def ranks(measured: Measured, report: Report) -> Iterable[Finding]:
     """Incomplete rounds, late and slow ranks, and what is unusual inside their runs."""
     assigned = measured.recording.ranks
     silent = {assigned.ranks[process] for process in assigned.silent}
-    yield from _rounds(report, measured.matching.not_overlapping, silent)
+    unfinished = set(measured.schedule.part_worker[open_parts(measured.schedule)].tolist())
+    yield from _rounds(report, measured.matching.not_overlapping, silent, unfinished)
     for skew in _headline(report.skew):
         rounds = measured.matching.of(skew.callable)
         chosen = _in_scope(skew, rounds, measured)
@@ -60,7 +62,9 @@ def _ranks_words(ranks: Iterable[int]) -> str:
     return f"{'rank' if len(listed) == 1 else 'ranks'} {', '.join(map(str, listed))}"
 
 
-def _rounds(report: Report, not_overlapping: int, silent: Set[int]) -> Iterable[Finding]:
+def _rounds(
+    report: Report, not_overlapping: int, silent: Set[int], unfinished: Set[int]
+) -> Iterable[Finding]:
     if any(entry.matched_by == "order" and len(entry.ranks) > 1 for entry in report.skew):
         yield Finding(
             "matched_by_order",
@@ -81,7 +85,9 @@ def _rounds(report: Report, not_overlapping: int, silent: Set[int]) -> Iterable[
                 f"{entry.callable}: {len(entry.incomplete)} of {counted(entry.rounds, 'round')} incomplete"
             )
             evidence = f"first: round {first.round} without rank {', '.join(map(str, first.missing_ranks))}"
-            if at_edge:
+            if at_edge and not without.isdisjoint(unfinished):
+                evidence += f"; the recording ends before {_ranks_words(unfinished & without)} completed what others did"
+            elif at_edge:
                 evidence += "; the edge of the recording cuts them"
             elif without <= failed:
                 evidence += f"; {_ranks_words(failed & without)} failed"

@@ -10,7 +10,7 @@ import numpy as np
 
 from analyzers.ranks.scheduler import ENDPOINT_FAILURE, NEVER, SKIPPED, SUCCESS, Schedule
 from analyzers.recording.rank_naming import RankAssignment
-from analyzers.table.spans import Process
+from analyzers.table.spans import Mask, Process
 
 
 class RankFailure(msgspec.Struct, frozen=True):
@@ -28,12 +28,18 @@ class RankFailure(msgspec.Struct, frozen=True):
 
 
 def find_failures(
-    schedule: Schedule, assigned: RankAssignment, exits: Mapping[int, str], *, timed_out: bool
+    schedule: Schedule,
+    assigned: RankAssignment,
+    exits: Mapping[int, str],
+    *,
+    timed_out_ns: int | None,
+    lost: int = 0,
 ) -> list[RankFailure]:
     """Every rank that failed, by rank: died before hung before failed.
 
     A run that a worker has not completed when the recording ends is a hang only where others completed it and the
-    log says that a wait for it timed out: a recording may end anywhere.
+    log says behind that that a wait timed out, at `timed_out_ns` or later: a recording may end anywhere. Of `lost`
+    records one may be the completion that is missing.
     """
     failures = _dead(schedule, assigned, exits)
     gone = {failure.rank for failure in failures}
@@ -51,8 +57,9 @@ def find_failures(
                 f"node.complete with outcome={', '.join(map(str, outcomes))}",
             )
         )
-    if timed_out:
-        failures += [failure for failure in _hung(schedule, assigned) if failure.rank not in gone]
+    if timed_out_ns is not None:
+        hung = _hung(schedule, assigned, timed_out_ns, lost)
+        failures += [failure for failure in hung if failure.rank not in gone]
     return sorted(failures, key=lambda failure: (failure.rank, failure.kind))
 
 
@@ -80,11 +87,12 @@ def _dead(schedule: Schedule, assigned: RankAssignment, exits: Mapping[int, str]
     return failures
 
 
-def _hung(schedule: Schedule, assigned: RankAssignment) -> list[RankFailure]:
-    never = (schedule.part_complete_ns == NEVER) & (schedule.part_dispatch_ns != NEVER)
-    completed = np.bincount(schedule.part_run[schedule.part_complete_ns != NEVER], minlength=len(schedule))
-    # A run that is open although this part of it has a record after it lost that record.
-    never &= (schedule.complete_ns[schedule.part_run] == NEVER) & (completed[schedule.part_run] > 0)
+def _hung(schedule: Schedule, assigned: RankAssignment, timed_out_ns: int, lost: int) -> list[RankFailure]:
+    never = open_parts(schedule)
+    first_done = np.full(len(schedule), NEVER, dtype=np.int64)
+    done = schedule.part_complete_ns != NEVER
+    np.minimum.at(first_done, schedule.part_run[done], schedule.part_complete_ns[done])
+    never &= first_done[schedule.part_run] <= timed_out_ns
     by_rank: dict[int, list[int]] = {}
     for part in _parts(schedule, never):
         by_rank.setdefault(int(schedule.part_worker[part]), []).append(part)
@@ -101,6 +109,8 @@ def _hung(schedule: Schedule, assigned: RankAssignment) -> list[RankFailure]:
             f"run {runs[0]} was dispatched to it and completed by {'rank' if len(others) == 1 else 'ranks'} "
             f"{', '.join(map(str, others))} alone; a wait timed out"
         )
+        if lost:
+            evidence += "; or its completion is one of the records that were lost"
         if waiting:
             are = (
                 f"run {waiting[0]} was" if len(waiting) == 1 else f"runs {', '.join(map(str, waiting))} were"
@@ -110,21 +120,32 @@ def _hung(schedule: Schedule, assigned: RankAssignment) -> list[RankFailure]:
     return failures
 
 
+def open_parts(schedule: Schedule) -> Mask:
+    """The parts of runs that a worker was given and others completed, but not this one, nor any run after it.
+
+    A completion that names no worker may be that of any part of its run: none of those is open.
+    """
+    never: Mask = (schedule.part_complete_ns == NEVER) & (schedule.part_dispatch_ns != NEVER)
+    completed = np.bincount(schedule.part_run[schedule.part_complete_ns != NEVER], minlength=len(schedule))
+    # A run that is complete although this part of it has no record lost that record.
+    never &= (schedule.complete_ns[schedule.part_run] == NEVER) & (completed[schedule.part_run] > 0)
+    never &= ~schedule.has_unnamed_completion[schedule.part_run]
+    return never
+
+
 def _never_dispatched(schedule: Schedule) -> list[int]:
     given = np.bincount(schedule.part_run, minlength=len(schedule)) > 0
     waiting = np.flatnonzero((schedule.submit_ns != NEVER) & ~given)
     return [int(run) for run in schedule.run_id[waiting]]
 
 
-def _is_task_failure(schedule: Schedule) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _is_task_failure(schedule: Schedule) -> Mask:
     outcome = schedule.part_outcome
-    failed: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-        (outcome != SUCCESS) & (outcome != ENDPOINT_FAILURE) & (outcome != SKIPPED)
-    )
+    failed: Mask = (outcome != SUCCESS) & (outcome != ENDPOINT_FAILURE) & (outcome != SKIPPED)
     return failed
 
 
-def _parts(schedule: Schedule, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[int]:
+def _parts(schedule: Schedule, chosen: Mask) -> list[int]:
     """The parts of a mask, in the order in which their runs were submitted."""
     parts = np.flatnonzero(chosen)
     order = np.argsort(schedule.submit_ns[schedule.part_run[parts]], kind="stable")

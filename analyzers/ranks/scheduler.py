@@ -42,6 +42,9 @@ class Schedule:
     hid: tuple[str, ...]
     """Hash of the callable; "" where its records name none, or several."""
 
+    has_unnamed_completion: Mask
+    """Whether a completion of the run names no worker, although others do: its record was cut."""
+
     part_run: Int64s
     """Of each part: the position of its run."""
     part_worker: Int64s
@@ -105,6 +108,7 @@ def read_schedule(spans: SpanTable) -> Schedule:
         run_id=runs[:, 1] if len(runs) else np.empty(0, np.int64),
         submit_ns=_first(len(runs), of_run[submitted], starts[submitted]),
         complete_ns=complete,
+        has_unnamed_completion=_unnamed(len(runs), of_run, completed & (workers == ABSENT), named=in_part),
         hid=_hashes(spans, rows, of_run, len(runs)),
         part_run=parts[:, 0] if len(parts) else np.empty(0, np.int64),
         part_worker=parts[:, 1] if len(parts) else np.empty(0, np.int64),
@@ -140,6 +144,13 @@ def _never_completed(parts: Int64s, completed: Int64s, submitted: Int64s) -> lis
         done = np.flatnonzero(completed[own] != NEVER)
         found |= set(parts[own[done[-1] + 1 if len(done) else 0 :], 0].tolist())
     return sorted(found)
+
+
+def _unnamed(count: int, of_run: npt.NDArray[np.intp], completions: Mask, *, named: Mask) -> Mask:
+    found = np.zeros(count, dtype=np.bool_)
+    if named.any():
+        found[of_run[completions]] = True
+    return found
 
 
 def _hashes(

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from analyzers.table.spans import Mask, SpanTable
+from analyzers.table.spans import Clock, Mask, SpanTable
 
 _ANCHOR = re.compile(
     rb"\[CLOCK_ANCHOR\][ \t]+v=1[ \t]+pid=(\d{1,18})[ \t]+mono_ns=(\d{1,18})[ \t]+wall_ns=(\d{1,19})(?!\d)"
@@ -29,7 +29,9 @@ _MAPPED = re.compile(rb"device id: acl (\d{1,9}) -> hal (\d{1,9})")
 _EXITED = re.compile(
     rb"child process pid=(\d{1,18}) exited before mailbox completion(?: \(([^()\r\n]{1,80})\))?"
 )
-_TIMED_OUT = re.compile(rb"RunHandle\.wait\(\) timed out")
+_TIME_OUTS = (b"TimeoutError", b"wait() timed out")
+# A wait that was told to wait for no time is a question, and its answer no time-out.
+_POLL = re.compile(rb"timeout=0(?:\.0*)?(?![\d.])")
 
 _ROOT = "chip.run"
 
@@ -69,8 +71,8 @@ class LogProcesses:
     """Logical device -> physical device, where the log names the visible devices, and only one list of them."""
     exits: Mapping[int, str] = field(default_factory=dict)
     """pid -> how it exited before it had completed its run, as the runtime says: `signal=9`; "" where it does not."""
-    timed_out: bool = False
-    """Whether a wait for a run timed out."""
+    timed_out_ns: int | None = None
+    """The latest end of the records before the last line that says that a wait timed out; None without such a line."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class ProcessFinder:
         self._visible: set[str] = set()
         self._mapped: dict[int, set[int]] = {}
         self._exits: dict[int, str] = {}
-        self._timed_out = False
+        self._timed_out_row: int | None = None
 
     def add(
         self, text: bytes, records: Sequence[re.Match[bytes]], first_row: int, first_invalid_row: int
@@ -110,9 +112,25 @@ class ProcessFinder:
         self._visible.update(match[1].decode().strip(" ,") for match in _VISIBLE.finditer(text))
         for match in _EXITED.finditer(text):
             self._exits.setdefault(int(match[1]), (match[2] or b"").decode(errors="replace"))
-        self._timed_out = self._timed_out or _TIMED_OUT.search(text) is not None
+        self._find_time_out(text, records, first_row)
         for match in _MAPPED.finditer(text):
             self._mapped.setdefault(int(match[1]), set()).add(int(match[2]))
+
+    def _find_time_out(self, text: bytes, records: Sequence[re.Match[bytes]], first_row: int) -> None:
+        at = len(text)
+        while (at := max(text.rfind(word, 0, at) for word in _TIME_OUTS)) >= 0:
+            begin = max(text.rfind(b"\n", 0, at), text.rfind(b"\r", 0, at)) + 1
+            if not _POLL.search(text, begin, at):
+                before = bisect.bisect_left([record.start() for record in records], at)
+                invalid = sum(record[8].startswith(b"-") for record in records[:before])
+                self._timed_out_row = first_row + before - invalid
+                return
+
+    def _timed_out_ns(self, spans: SpanTable) -> int | None:
+        if self._timed_out_row is None:
+            return None
+        before = np.flatnonzero(spans.clock[: self._timed_out_row] == Clock.HOST)
+        return int(spans.end_ns[before].max()) if len(before) else None
 
     def without_rows(self, kept: Mask) -> None:
         """Count rows anew: only those of `kept` remain in the table of spans."""
@@ -121,6 +139,8 @@ class ProcessFinder:
             dataclasses.replace(marker, row=int(before[min(marker.row, len(kept))]))
             for marker in self._markers
         ]
+        if self._timed_out_row is not None:
+            self._timed_out_row = int(before[min(self._timed_out_row, len(kept))])
 
     def tell_apart(self, spans: SpanTable, invalid: SpanTable) -> tuple[SpanTable, SpanTable, LogProcesses]:
         """Both tables with the incarnation of each lane, and the processes of the log."""
@@ -141,7 +161,7 @@ class ProcessFinder:
             ready=tuple(line for line in lines if isinstance(line, ReadyDevice)),
             physical_devices=self._physical_devices(),
             exits=self._exits,
-            timed_out=self._timed_out,
+            timed_out_ns=self._timed_out_ns(spans),
         )
         for pid, found in begins.items():
             spans = _with_incarnations(spans, pid, [begin.row for begin in found])

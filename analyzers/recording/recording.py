@@ -70,8 +70,8 @@ class Recording:
     """Path of a trace -> the rank that the user named."""
     exits: Mapping[int, str] = field(default_factory=dict)
     """pid -> how it exited before it had completed its run, as the runtime's log says."""
-    timed_out: bool = False
-    """Whether the log says that a wait for a run timed out."""
+    timed_out_ns: int | None = None
+    """When the last wait that timed out had, at the earliest; None where no log says so."""
     shared_pids: list[int] = field(default_factory=list)
     """Pids that processes of several files have, taken for processes of their own."""
     missing_ranks: list[int] = field(default_factory=list)
@@ -255,7 +255,10 @@ def _recording(
         ready_devices={pid: device for log in logs for pid, device in log.ready_devices.items()},
         manifest=manifest,
         exits={pid: how for log in logs for pid, how in log.processes.exits.items()},
-        timed_out=any(log.processes.timed_out for log in logs),
+        timed_out_ns=max(
+            (log.processes.timed_out_ns for log in logs if log.processes.timed_out_ns is not None),
+            default=None,
+        ),
         resources=contents.resources,
         mtp_accuracy=contents.mtp_accuracy,
         observations=contents.observations,

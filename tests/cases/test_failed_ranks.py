@@ -79,6 +79,45 @@ def test_a_log_that_ends_while_a_rank_works_accuses_nobody(tmp_path: Path) -> No
     report = analyze([path])
     assert report.failures == []
     assert judge(report).exit_code == 0
+    [finding] = [finding for finding in report.findings if finding.code == "incomplete_rounds"]
+    assert "the recording ends before rank 1 completed what others did" in finding.evidence
+
+
+POLL = "[l3] wait(timeout=0.0) RAISED builtins.TimeoutError: RunHandle.wait() timed out"
+
+
+def test_a_poll_is_no_time_out_and_neither_is_one_before_the_run(tmp_path: Path) -> None:
+    text = re.sub("(?m)^.*timed out.*\n", "", (TRACES / HUNG).read_text())
+    for name, whole in (
+        ("poll.log", text + POLL + "\n"),
+        ("before.log", "wait 0 failed TimeoutError\n" + text),
+    ):
+        path = tmp_path / name
+        path.write_text(whole)
+        assert analyze([path]).failures == []
+    path.write_text(text + "asyncio.TimeoutError\n")
+    assert failures(analyze([path])) == [("hung", 1, "4712", [5])]
+
+
+def test_a_completion_that_names_no_worker_accuses_nobody(tmp_path: Path) -> None:
+    lines = two_ranks(outcome=0)
+    torn = [
+        line.partition(" worker_id=1")[0] if "name=node.complete" in line else line for line in lines[-1:]
+    ]
+    path = write_log(tmp_path / "server.log", *lines[:-1], *torn, "TimeoutError")
+    assert analyze([path]).failures == []
+    # Without that record nothing says that rank 1 completed its run.
+    path = write_log(tmp_path / "server.log", *lines[:-1], "TimeoutError")
+    assert failures(analyze([path])) == [("hung", 1, "101", [2])]
+
+
+def test_two_ranks_that_died(tmp_path: Path) -> None:
+    lines = [
+        line.replace("outcome=0", "outcome=2") if "run_id=2" in line else line
+        for line in two_ranks(outcome=2)
+    ]
+    report = analyze([write_log(tmp_path / "server.log", *lines)])
+    assert failures(report) == [("died", 0, "100", [2]), ("died", 1, "101", [2])]
 
 
 @pytest.mark.parametrize(("outcome", "kind"), [(1, "failed"), (2, "died"), (7, "failed")])
