@@ -16,6 +16,7 @@ from analyzers.report.model import Finding, Report, Severity
 from analyzers.statistics.robust import MODIFIED_Z, modified_z
 from analyzers.table.callables import is_prefill
 from analyzers.table.intervals import Interval
+from analyzers.table.spans import ABSENT
 from analyzers.text.words import counted, milliseconds
 
 SAMPLES_NEEDED = 8
@@ -35,7 +36,7 @@ def ranks(measured: Measured, report: Report) -> Iterable[Finding]:
     assigned = measured.recording.ranks
     silent = {assigned.ranks[process] for process in assigned.silent}
     unfinished = set(measured.schedule.part_worker[open_parts(measured.schedule)].tolist())
-    yield from _rounds(report, measured.matching.not_overlapping, silent, unfinished)
+    yield from _rounds(report, measured, silent, unfinished)
     for skew in _headline(report.skew):
         rounds = measured.matching.of(skew.callable)
         chosen = _in_scope(skew, rounds, measured)
@@ -62,15 +63,14 @@ def _ranks_words(ranks: Iterable[int]) -> str:
     return f"{'rank' if len(listed) == 1 else 'ranks'} {', '.join(map(str, listed))}"
 
 
-def _rounds(
-    report: Report, not_overlapping: int, silent: Set[int], unfinished: Set[int]
-) -> Iterable[Finding]:
+def _rounds(report: Report, measured: Measured, silent: Set[int], unfinished: Set[int]) -> Iterable[Finding]:
     if any(entry.matched_by == "order" and len(entry.ranks) > 1 for entry in report.skew):
         yield Finding(
             "matched_by_order",
             "warning",
             "rounds matched across ranks by order alone",
-            f"runs carry neither shared ids nor invocations; in {not_overlapping} rounds the runs do not overlap",
+            "runs carry neither shared ids nor invocations; in "
+            f"{measured.matching.not_overlapping} rounds the runs do not overlap",
             "a lost record would shift later rounds: read these skews with care",
         )
     for entry in report.skew:
@@ -84,7 +84,11 @@ def _rounds(
             title = (
                 f"{entry.callable}: {len(entry.incomplete)} of {counted(entry.rounds, 'round')} incomplete"
             )
-            evidence = f"first: round {first.round} without rank {', '.join(map(str, first.missing_ranks))}"
+            run_ids = {run.run_id for run in measured.matching.of(entry.callable)[first.round].runs.values()}
+            of_run = f" (run {run_ids.pop()})" if len(run_ids) == 1 and ABSENT not in run_ids else ""
+            evidence = (
+                f"first: round {first.round}{of_run} without rank {', '.join(map(str, first.missing_ranks))}"
+            )
             if at_edge and not without.isdisjoint(unfinished):
                 evidence += f"; the recording ends before {_ranks_words(unfinished & without)} completed what others did"
             elif at_edge:

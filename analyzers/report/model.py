@@ -79,6 +79,9 @@ class StepFigures(msgspec.Struct, frozen=True):
     submit: Summary
     """Duration of the submit spans; n = 0 for blocking runs."""
     wait: Summary
+    completion: Summary
+    """submit.start to the last node.complete of the run, ns; n = 0 without the scheduler's records. A wait ends only when
+    somebody looked."""
     paired_by: dict[str, int]
     """How many pairs each identity made."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analyzers.clients.requests import MtpFigures, RequestFigures
 from analyzers.ranks.skew import RankSkew
-from analyzers.report.model import Report, StepFigures
+from analyzers.report.model import Report
 from analyzers.statistics.summary import Summary
 from analyzers.steps.pipeline import Pipeline
 from analyzers.table.callables import is_prefill
@@ -113,7 +113,12 @@ def _steps(report: Report) -> list[list[str]]:
         if every is not figures:
             count += f", {figures.latency.n} of them steady"
         rows.append(["decode steps", count, "serving trace"])
-        rows.append([f"{figures.source}, {figures.scope}", _mean_and_median(figures), "serving trace"])
+        rows.append(
+            [f"{figures.source}, {figures.scope}", _mean_and_median(figures.latency), "serving trace"]
+        )
+        if figures.completion.n:
+            label = f"submit to node.complete, {figures.scope}"
+            rows.append([label, _mean_and_median(figures.completion), "node.* records"])
     return rows
 
 
@@ -155,8 +160,8 @@ def _skews(skew: RankSkew) -> list[tuple[str, Summary]]:
     ]
 
 
-def _mean_and_median(figures: StepFigures) -> str:
-    return f"mean {number(figures.latency.mean)} ms, median {number(figures.latency.p50)} ms"
+def _mean_and_median(latency: Summary) -> str:
+    return f"mean {number(latency.mean)} ms, median {number(latency.p50)} ms"
 
 
 def _decode_pipeline(report: Report) -> Pipeline | None:

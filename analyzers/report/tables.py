@@ -134,11 +134,17 @@ def _steps(name: str, steps: list[StepFigures]) -> Table:
         if figures.submit.n:
             rows.append(_summary_row(f"  submit span, {figures.scope}", figures.submit))
             rows.append(_summary_row(f"  wait span, {figures.scope}", figures.wait))
+        if figures.completion.n:
+            rows.append(_summary_row(f"submit to node.complete, {figures.scope}", figures.completion))
         if figures.paired_by and figures.scope == "all":
             pairs = ", ".join(f"{count} by {by}" for by, count in figures.paired_by.items())
             notes.append(f"pairs made: {pairs}")
         if figures.source == "blocking_kernel_span":
             notes.append(f"blocking: duration of {figures.span}")
+    if any(figures.completion.n for figures in steps):
+        notes.append(
+            "a step is complete with the last node.complete of its ranks; its wait ends when somebody looked"
+        )
     return Table(f"Step latency: {name} (ms)", [Column("source, steps"), *_SUMMARY_COLUMNS], rows, notes)
 
 
