@@ -18,6 +18,7 @@ import msgspec
 from analyzers.errors import UnusableInputError
 from analyzers.gate.model import GatePolicy
 from analyzers.gate.policy import policy_of_table
+from analyzers.text.documents import read_toml
 from dsv4bench.engine.settings import EngineSettings
 from dsv4bench.errors import UsageError
 from dsv4bench.tracing.settings import Level, parse_levels
@@ -177,10 +178,10 @@ def _read(name_or_path: str) -> tuple[str, dict[str, Any]]:
         _check_shipped(name_or_path)
     try:
         if is_path:
-            text = Path(name_or_path).read_text(encoding="utf-8")
+            content = Path(name_or_path).read_bytes()
         else:
-            text = (resources.files("profiles") / f"{name_or_path}.toml").read_text(encoding="utf-8")
-        return f"profile {name_or_path}", tomllib.loads(text)
+            content = (resources.files("profiles") / f"{name_or_path}.toml").read_bytes()
+        return f"profile {name_or_path}", read_toml(content)
     except OSError as error:
         raise UsageError(f"cannot read profile {name_or_path}: {error.strerror}") from error
     except ValueError as error:  # TOML syntax or text encoding

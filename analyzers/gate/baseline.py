@@ -11,7 +11,7 @@ import msgspec
 from analyzers.errors import InvalidDataError, NoDataError, UnusableInputError
 from analyzers.gate.comparability import said, short_machine
 from analyzers.gate.metric_pairs import values_of
-from analyzers.gate.metrics import metric
+from analyzers.gate.metrics import unit_of
 from analyzers.gate.model import Samples
 from analyzers.gate.samples import read_samples, write_samples
 from analyzers.gate.wording import amount, count
@@ -84,6 +84,6 @@ def baseline_tables(samples: Samples) -> list[Table]:
 
 
 def _metric_row(name: str, values: Sequence[float]) -> Row:
-    unit = metric(name).unit
+    unit = unit_of(name)
     figures = [percentile(values, 50), min(values), max(values)]
     return [name, len(values), *(amount(figure, unit) for figure in figures)]

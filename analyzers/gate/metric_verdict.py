@@ -18,7 +18,6 @@ from analyzers.gate.figures import (
     worse_by,
 )
 from analyzers.gate.metric_pairs import first_bad, without_values
-from analyzers.gate.metrics import metric
 from analyzers.gate.model import WORST_FIRST, GatePolicy, MetricResult, Verdict
 from analyzers.gate.policy import excluded_regression
 from analyzers.gate.power import more_runs, noise_of, runs_needed, runs_to_exclude, runs_to_keep
@@ -71,7 +70,7 @@ class MetricJudge:
             return []
         if (missing := self._missing_head(figures)) is not None:
             return [missing]
-        meaning, head = metric(figures.pair.name), figures.head
+        meaning, head = figures.pair.meaning, figures.head
         sign = -1 if meaning.higher_is_better else 1
         middle = median(head)
         found = f"{figures.pair.name}: the median is {amount(middle, meaning.unit)}{interval_ends(head)}"
@@ -137,7 +136,7 @@ class MetricJudge:
         assert test is not None
         assert holm_p is not None
         assert p_value is not None
-        meaning = metric(figures.pair.name)
+        meaning = figures.pair.meaning
         found = change(meaning, test.ratio, median(figures.base), median(figures.head))
         bound = f"{percent(allowed)} allowed"
         tests = figures.tests * looks_at_failure(self.stage)

@@ -71,6 +71,8 @@ class MetricPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Absolute bound on the median of the head, in the metric's unit: at most it, or at least it where higher is better."""
     excluded: Share | None = None
     """The regression that a PASS excludes; None for that of the whole gate."""
+    better: Annotated[Literal["more", "less"], msgspec.Meta(description='"more" or "less"')] | None = None
+    """Which direction is better, for a metric whose name does not tell."""
 
 
 class GatePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from analyzers.recording.run_directory import run_files
 from analyzers.report.model import Report
 from analyzers.rundir import Manifest, RunDirectory, write_json_atomically
 from analyzers.table.arguments import valid_text
+from analyzers.text.documents import RepeatedKeyError, read_unambiguous_json
 from analyzers.text.output import writing
 from analyzers.text.words import counted
 
@@ -178,9 +178,11 @@ def _samples_document(path: Path) -> dict[str, Any] | None:
     if not path.is_file() or path.suffix != ".json" or path.name == "run.json":
         return None
     try:
-        document = valid_text(json.loads(path.read_bytes().decode("utf-8-sig")))
+        document = valid_text(read_unambiguous_json(path.read_bytes().decode("utf-8-sig")))
     except OSError as error:
         raise UnusableInputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except RepeatedKeyError as error:
+        raise UnusableInputError(f"{path}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise UnusableInputError(f"{path}: not a samples file: not valid JSON: {error}") from error
     if isinstance(document, dict) and "metrics" in document:

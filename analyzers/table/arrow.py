@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzers.extras import library
+from analyzers.table.arguments import valid_text
 from analyzers.table.families import family
 from analyzers.table.processes import merged_pids
 from analyzers.table.spans import ABSENT, ID_COLUMNS, Clock, Codes, Int64s, Kind, Source, SpanTable, is_number
@@ -76,7 +77,7 @@ def span_arrow(spans: SpanTable) -> pa.Table:
         "tid": integers(spans.tid),
         "process": labels(spans.lane, [processes.get(lane.process, "") for lane in lanes]),
         "thread": labels(spans.lane, [threads.get(lane, "") for lane in lanes]),
-        "file": labels(spans.lane, [lane.file for lane in lanes]),
+        "file": labels(spans.lane, [valid_text(lane.file) for lane in lanes]),
         "hid": labels(spans.hid, spans.hids),
         **{column: ids(getattr(spans, column)) for column in ID_COLUMNS},
         "arguments": arrow.array(_arguments(spans), type=arrow.string()),

@@ -124,7 +124,9 @@ def analyze(
 
         write_query(run_query(apply_filters(runs.only(), filters).spans, sql), sql_format.value, out)
         return
-    options = AnalysisOptions(round(late_ms * 1e6), filters, include_warmup, slos)
+    # Infinity and what no clock can hold mean never.
+    late_ns = round(min(late_ms * 1e6, float(2**62)))
+    options = AnalysisOptions(late_ns, filters, include_warmup, slos)
     report = analyze_runs(runs, options)
     write_report(report, report_tables(report, full=full), output_format.value, out, title="Analysis")
     verdict = judge(report, strict=strict, max_loss=max_loss)
