@@ -126,7 +126,9 @@ def open_file(path: Path) -> OpenedFile:
         UnusableInputError: as `iterate_bytes` does, also while it is read.
     """
     issues = IssueCounter()
-    return OpenedFile(str(path), iterate_bytes(path, issues), issues, is_plain=is_plain(path))
+    # A pipe gives its content once: nothing may look at it before, or come back to it.
+    plain = (path.is_file() or not path.exists()) and is_plain(path)
+    return OpenedFile(str(path), iterate_bytes(path, issues), issues, is_plain=plain)
 
 
 class Lines(NamedTuple):

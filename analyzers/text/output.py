@@ -39,7 +39,7 @@ def write_file(path: Path, text: str, option: str) -> None:
         UnusableInputError: it cannot be written.
     """
     with writing(path, option):
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="replace")
 
 
 def write_output(text: str, out: Path | None) -> None:

@@ -16,6 +16,7 @@ from dsv4bench.cli.gate import gate
 from dsv4bench.cli.history import history
 from dsv4bench.cli.profiles import profiles
 from dsv4bench.cli.run import run
+from dsv4bench.cli.standard_output import StandardOutput, flush_standard_output, forget_unusable_width
 from dsv4bench.cli.swimlane import swimlane
 from dsv4bench.cli.validate import validate
 from dsv4bench.cli.view import view
@@ -36,10 +37,21 @@ app.add_typer(history)
 app.add_typer(gate)
 
 
+@app.callback()
+def prepare() -> None:
+    """Run an asynchronous DeepSeek-V4 decode engine under tracing, and see where every millisecond went."""
+    forget_unusable_width()
+
+
 def main() -> None:
     """Run the command line; turn the errors a user can cause into one clear line and their exit code."""
+    forget_unusable_width()
+    sys.stdout = StandardOutput(sys.stdout)
     try:
-        app()
+        try:
+            app()
+        finally:
+            flush_standard_output()
     except (Dsv4benchError, AnalyzerError) as error:
-        print(f"dsv4bench: {error}", file=sys.stderr)
+        print(f"dsv4bench: {error}".encode(errors="replace").decode(), file=sys.stderr)
         sys.exit(error.exit_code)

@@ -109,7 +109,9 @@ def analyze(
     from analyzers.recording.recording import LoadOptions, load_runs
     from analyzers.report.tables import report_tables
     from analyzers.report.write import write_report
+    from analyzers.text.overwriting import check_outputs
 
+    check_outputs({"--out": out, "--export-parquet": export_parquet}, paths)
     filters = chosen_filters(
         steps=steps, ranks=ranks, callable_glob=callable_glob, window=window, exclude_warmup=exclude_warmup
     )

@@ -70,12 +70,14 @@ def compare(
     """
     from analyzers.compare.compare import compare as compare_sides
     from analyzers.compare.render import write_comparison
+    from analyzers.text.overwriting import check_outputs
 
     if paths and (len(paths) != 2 or a or b):
         raise typer.BadParameter(
             "`compare A B` takes two paths; give several a side with --a PATH... --b PATH..."
         )
     before, after = ([paths[0]], [paths[1]]) if paths else (a, b)
+    check_outputs({"--out": out}, [Path(pattern) for pattern in [*(before or []), *(after or [])]])
     if not before or not after:
         raise typer.BadParameter("name both sides: `compare A B`, or `compare --a PATH... --b PATH...`")
     comparison = compare_sides(before, after, allow_different=allow_different)

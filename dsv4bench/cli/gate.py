@@ -83,12 +83,17 @@ def check(
     A PASS excludes, at 95 %, a regression of the share that --excluded or --proof says. Exit codes: 0 PASS, 1 FAIL, 3
     NO-DATA, 4 INVALID, 5 NOT-COMPARABLE or UNDECIDED, 2 unusable input.
     """
+    from analyzers.gate.baseline import baseline_path
     from analyzers.gate.check import check_runs
     from analyzers.gate.model import Leniency
     from analyzers.gate.policy import PolicyOptions
     from analyzers.gate.write import Outputs, write_result
+    from analyzers.text.overwriting import check_outputs
     from dsv4bench.cli.gate_policy import gate_policy
 
+    inputs = [*candidates, *([baseline_path(baseline_)] if baseline_ is not None else [])]
+    inputs += [config] if config is not None else []
+    check_outputs({"--out": out, "--markdown": markdown, "--junit": junit}, inputs)
     options = PolicyOptions(metrics or [], limits or [], excluded, proof)
     policy = gate_policy(profile, config, options)
     leniency = Leniency(allow_new=allow_new, allow_different=force_compare, drop_failed=drop_failed)
@@ -116,8 +121,10 @@ def save(
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite a baseline of that name.")] = False,
 ) -> None:
     """Save runs as a baseline: their metrics, configuration, machine, revision and date."""
-    from analyzers.gate.baseline import save_baseline
+    from analyzers.gate.baseline import baseline_path, save_baseline
+    from analyzers.text.overwriting import check_outputs
 
+    check_outputs({"baseline save": baseline_path(name)}, runs)
     path, samples = save_baseline(name, runs, metrics or [], replace=replace)
     typer.echo(f"{path}: {len(samples.runs)} run{'s' * (len(samples.runs) != 1)} saved")
     for warning in samples.warnings:

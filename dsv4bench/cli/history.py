@@ -51,7 +51,9 @@ def add(
     from analyzers.errors import AnalyzerError
     from analyzers.history.entry import read_entry
     from analyzers.history.store import open_history
+    from analyzers.text.overwriting import check_outputs
 
+    check_outputs({"--db": db}, runs)
     unusable = None
     with open_history(db, create=True) as kept:
         for run in runs:
@@ -147,10 +149,12 @@ def plot(
     from analyzers.history import plot as terminal
     from analyzers.history.html import write_history
     from analyzers.history.trends import Selection, known_metric, trend
+    from analyzers.text.overwriting import check_outputs
 
     names = [known_metric(name) for name in metric or ()]
     found = _selected(db, Selection(profile, backend, model, machine, series))
     if html is not None:
+        check_outputs({"--html": html}, [db])
         write_history(html, [(entry, [trend(entry, name) for name in names or REGISTRY]) for entry in found])
         typer.echo(f"{html}: {sum(len(entry.entries) for entry in found)} runs in {len(found)} series")
         return

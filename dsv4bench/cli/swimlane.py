@@ -47,10 +47,12 @@ def swimlane(
     from analyzers.measurement import AnalysisOptions, measure
     from analyzers.recording.recording import load_recording
     from analyzers.swimlane import timeline_of, write_timeline
+    from analyzers.text.overwriting import check_outputs
 
     filters = chosen_filters(
         steps=steps, ranks=ranks, callable_glob=callable_glob, window=window, exclude_warmup=exclude_warmup
     )
+    check_outputs({"--output": output}, paths)
     whole = load_recording(paths)
     measured = measure(whole, AnalysisOptions(filters=filters))
     summary = write_timeline(timeline_of(measured), output)

@@ -28,7 +28,9 @@ def validate(
     from analyzers.analysis import analyze, judge
     from analyzers.report.tables import validation_tables
     from analyzers.report.write import write_report
+    from analyzers.text.overwriting import check_outputs
 
+    check_outputs({"--out": out}, [path])
     report = analyze([path])
     write_report(report, validation_tables(report), output_format.value, out, title="Validation")
     verdict = judge(report, strict=True, max_loss=max_loss)
