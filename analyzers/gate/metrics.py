@@ -262,7 +262,7 @@ LESS_IS_BETTER = frozenset(
     ]
 )
 """Words that say that less is better."""
-_RATE_UNIT = re.compile(r"(?:/|(?:^|_|\b)per_?)(?:s|sec|secs|second|seconds)(?![a-z])")
+_RATE_UNIT = re.compile(r"(?:/|(?:^|[_ ])per[_ ]?)(?:s|sec|secs|second|seconds)(?![a-z])")
 _TIME_UNIT = re.compile(r"(?:^|[^a-z])(?:ms|us|ns|s|sec|seconds)(?:(?:/|_per_|per)[a-z_]+)?$")
 _WORD = re.compile(r"[a-z0-9]+")
 _UNITS = (("_per_s", "/s"), ("_tok_s", "tokens/s"), ("_ms", "ms"), ("_us", "us"), ("_ns", "ns"), ("_s", "s"))
