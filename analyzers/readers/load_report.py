@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 InputFormat = Literal[
-    "chrome_trace", "strace_log", "requests", "manifest", "resources", "mtp_accuracy", "observations"
+    "chrome_trace", "strace_log", "requests", "manifest", "resources", "mtp_accuracy", "observations", "statements"
 ]
 
 ReadAs = Literal["streamed", "whole", "repaired"]
@@ -44,6 +44,8 @@ IssueKind = Literal[
     "old_root_name",
     "logger_drops",
     "bad_request",
+    "torn_statement",
+    "bad_statement",
 ]
 
 REPAIRS: frozenset[IssueKind] = frozenset(
@@ -95,6 +97,8 @@ ISSUE_TEXT: dict[IssueKind, str] = {
     "old_root_name": "roots named simpler_run by an older runtime, read as chip.run",
     "logger_drops": "records the runtime's logger says it dropped",
     "bad_request": "request records that cannot be used",
+    "torn_statement": "lines of the server's own words that are cut",
+    "bad_statement": "stated figures that cannot be what they say",
 }
 
 

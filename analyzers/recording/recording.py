@@ -13,6 +13,7 @@ from analyzers.readers.chrome_trace import ChromeTrace
 from analyzers.readers.load_report import LoadReport
 from analyzers.readers.observations.observation import Observation
 from analyzers.readers.requests import RequestTiming
+from analyzers.readers.statements import Statements
 from analyzers.readers.strace import StraceLog
 from analyzers.recording.clocks import ONE_HOST_CLOCK, AlignedClocks, ClockAlignment, align_clocks, shifted
 from analyzers.recording.contents import Contents, merged, read_path
@@ -64,6 +65,10 @@ class Recording:
     """Path of a trace -> the rank that the user named."""
     missing_ranks: list[int] = field(default_factory=list)
     """Ranks that the files speak of and none is of."""
+    statements: list[Statements] = field(default_factory=list)
+    """What files and logs state of the requests."""
+    unread: list[Path] = field(default_factory=list)
+    """Files of a directory that were not read."""
 
     @property
     def lost(self) -> int:
@@ -201,6 +206,8 @@ def _recording(contents: Contents, paths: Sequence[Path], options: LoadOptions, 
         file_clocks=files.clocks,
         given_ranks=given_ranks,
         missing_ranks=files.missing,
+        statements=contents.statements,
+        unread=contents.unread,
     )
 
 

@@ -22,6 +22,7 @@ FindingCode = Literal[
     "lifecycle_fault",
     "mtp_accuracy",
     "mtp_impossible",
+    "sources_contradict",
     "runs_joined",
     "healthy",
     "pipeline_collapsed",
@@ -43,6 +44,7 @@ FindingCode = Literal[
     "device_bound",
     # How it was recorded and read.
     "repaired_input",
+    "files_not_read",
     "input_note",
     "edge_of_window",
     "assumed_depth",
@@ -58,7 +60,7 @@ CODES: tuple[FindingCode, ...] = get_args(FindingCode)
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 UNSOUND: frozenset[FindingCode] = frozenset(
-    {"repaired_input", "rank_missing", "rank_conflict", "incomplete_rounds"}
+    {"repaired_input", "rank_missing", "rank_conflict", "incomplete_rounds", "sources_contradict"}
 )
 """Codes that make a recording invalid under --strict, unless they are only information."""
 
