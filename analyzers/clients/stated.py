@@ -67,6 +67,12 @@ class StatedFigures(msgspec.Struct, frozen=True):
         return accepted / proposed if accepted is not None and proposed else None
 
     @property
+    def sources(self) -> list[str]:
+        """Names of all files that state something that is used."""
+        figures = [getattr(self, name) for name in self.__struct_fields__ if name != "impossible"]
+        return _distinct(source for figure in figures for source in figure.sources)
+
+    @property
     def contradicted(self) -> dict[str, list[StatedValue]]:
         """Figure -> the values that sources give it, where they contradict each other."""
         figures = {name: getattr(self, name) for name in self.__struct_fields__ if name != "impossible"}
@@ -132,6 +138,8 @@ def measure_stated(statements: Sequence[Statements]) -> StatedFigures | None:
         return None
     named = _named(statements)
     batches = [(_name(stated), batch) for stated in statements for batch in stated.batches]
+    # Of the whole batch before its answers, and those before one answer.
+    batches.sort(key=lambda entry: (entry[1].elapsed_ns is None, entry[1].requests is None))
     impossible = _impossible(named)
     return StatedFigures(
         requests=_requests(batches, named),

@@ -14,7 +14,7 @@ from analyzers.analysis import analyze_recording
 from analyzers.errors import NotComparableError, UnusableInputError
 from analyzers.gate.comparability import describe, differences, machine_name, run_config
 from analyzers.gate.machine import Conditions, conditions_of, was_busy, what_moved
-from analyzers.gate.metrics import REGISTRY, run_values
+from analyzers.gate.metrics import REGISTRY, run_values, stated_basis
 from analyzers.gate.model import Samples
 from analyzers.recording.recording import load_recording
 from analyzers.recording.run_directory import run_files
@@ -36,6 +36,8 @@ class _Run:
     problem: str | None
     """Why it is no measurement."""
     lost: int
+    stated: str | None
+    """What stands for the requests where no client measured them."""
 
 
 def read_samples(paths: Sequence[Path], names: Iterable[str] = ()) -> Samples:
@@ -158,7 +160,7 @@ def _read_run(path: Path, names: Sequence[str]) -> _Run:
     wanted = dict.fromkeys([*REGISTRY, *names])
     # Values of a run that failed are not those of the whole run.
     values = run_values(report, wanted) if problem is None else dict.fromkeys(wanted)
-    return _Run(str(path), values, recording.manifest, problem, report.lost)
+    return _Run(str(path), values, recording.manifest, problem, report.lost, stated_basis(report))
 
 
 def _problem(report: Report) -> str | None:
@@ -193,9 +195,14 @@ def _of_one(run: _Run) -> Samples:
         warnings.append(f"{run.label}: faults were injected on request")
     if manifest is not None and manifest.restarts:
         warnings.append(f"{run.label}: the engine was restarted {manifest.restarts} times")
+    config = run_config(manifest) if manifest is not None else {}
+    if run.stated is not None:
+        warnings.append(f"{run.label}: {run.stated}")
+        # What a server states is no measurement of a client: the two are not compared.
+        config["requests"] = "as stated"
     return Samples(
         metrics={name: [value] for name, value in run.values.items()},
-        config=run_config(manifest) if manifest is not None else {},
+        config=config,
         machine=machine_name(manifest) if manifest is not None else None,
         runs=[run.label],
         warnings=warnings,
