@@ -200,7 +200,9 @@ def _requests(batches: Sequence[tuple[str, StatedBatch]], named: _Named) -> Stat
 
 
 def _total(
-    batches: Sequence[tuple[str, StatedBatch]], named: _Named, field: Literal["prompt_tokens", "output_tokens"]
+    batches: Sequence[tuple[str, StatedBatch]],
+    named: _Named,
+    field: Literal["prompt_tokens", "output_tokens"],
 ) -> StatedFigure:
     """A count over all requests, of the most trusted source, where no other contradicts it."""
     contradictions = named.contradictions(field)

@@ -45,7 +45,10 @@ def _not_read(unread: list[Path], directories: tuple[str, ...]) -> Iterable[Find
     names = [_below(path, directories) for path in unread[:FILES_NAMED]]
     more = f" and {len(unread) - len(names)} more" if len(unread) > len(names) else ""
     title = f"{number} of the directory {'was' if len(unread) == 1 else 'were'} not read"
-    yield Finding("files_not_read", "info", title, f"{', '.join(names)}{more}: in no figure")
+    whom = "it" if len(unread) == 1 else "them"
+    yield Finding(
+        "files_not_read", "info", title, f"{', '.join(names)}{more}: no figure is taken from {whom}"
+    )
 
 
 def _below(path: Path, directories: tuple[str, ...]) -> str:

@@ -61,7 +61,9 @@ def save_baseline(
 def _check_values(samples: Samples, name: str) -> None:
     """Raise NoDataError where a run has no value of a metric that a gate would judge by this baseline."""
     for known, kept in samples.metrics.items():
-        if split_tag(canonical(known))[0] != split_tag(canonical(name))[0] or len(values_of(kept)) == len(kept):
+        if split_tag(canonical(known))[0] != split_tag(canonical(name))[0] or len(values_of(kept)) == len(
+            kept
+        ):
             continue
         lacking = [index for index, value in enumerate(kept) if not values_of([value])]
         run = samples.runs[lacking[0]] if len(samples.runs) == len(kept) else samples.source

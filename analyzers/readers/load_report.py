@@ -7,7 +7,14 @@ from typing import Literal
 import msgspec
 
 InputFormat = Literal[
-    "chrome_trace", "strace_log", "requests", "manifest", "resources", "mtp_accuracy", "observations", "statements"
+    "chrome_trace",
+    "strace_log",
+    "requests",
+    "manifest",
+    "resources",
+    "mtp_accuracy",
+    "observations",
+    "statements",
 ]
 
 ReadAs = Literal["streamed", "whole", "repaired"]

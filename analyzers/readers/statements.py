@@ -1,4 +1,4 @@
-"""What a server says of its requests in words and small files (docs/formats.md, What a server states): figures with a source.
+"""What a server says of its requests in words and small files: figures with a source (docs/formats.md, Stated figures).
 
 Nothing here was measured by a client: `analyzers.clients.stated` tells which of it agrees, and names who said it.
 """
@@ -92,10 +92,7 @@ _REQUEST_WORDS: Mapping[bytes, tuple[StatedField, re.Pattern[bytes]]] = {
     b"ttft": ("ttft_ns", re.compile(_SECONDS % b"ttft")),
     b"e2e": ("e2e_ns", re.compile(_SECONDS % b"e2e")),
 }
-_ACCEPTANCE_WORDS: Mapping[bytes, tuple[StatedField, re.Pattern[bytes]]] = {
-    b"accepted": ("accepted", re.compile(_COUNT % b"accepted")),
-    b"proposed": ("proposed", re.compile(_COUNT % b"proposed")),
-}
+_ACCEPTED, _PROPOSED = re.compile(_COUNT % b"accepted"), re.compile(_COUNT % b"proposed")
 _RATE = re.compile(rb"\brate=(\d{1,5}(?:\.\d{1,9})?)%")
 
 
@@ -112,7 +109,7 @@ class StatementFinder:
         """Take one piece of the log: whole lines, without the codes of a terminal."""
         if b"request " in text:
             for found in _REQUEST.finditer(text):
-                self._add_words(found, _REQUEST_WORDS, numbers)
+                self._add_request(found, numbers)
         if b"MTP acceptance for " in text:
             for found in _ACCEPTANCE.finditer(text):
                 self._add_acceptance(found, numbers)
@@ -124,40 +121,33 @@ class StatementFinder:
         """Everything that was found; what was said twice in the same words is there once."""
         return Statements(self._path, tuple(self._facts), tuple(self._batches), is_log=True)
 
-    def _add_words(
-        self,
-        found: re.Match[bytes],
-        words: Mapping[bytes, tuple[StatedField, re.Pattern[bytes]]],
-        numbers: LineNumbers,
-    ) -> int:
-        """Take the words of one line; returns how many there were."""
+    def _add_request(self, found: re.Match[bytes], numbers: LineNumbers) -> None:
         identity, rest = found[1].decode(errors="replace"), found[2]
-        taken = 0
         is_torn = not rest.strip()
-        for word, (field, pattern) in words.items():
+        for word, (field, pattern) in _REQUEST_WORDS.items():
             value = pattern.search(rest)
             if value is not None:
-                taken += 1
                 unit = _SECOND_NS if field.endswith("_ns") else 1
                 self._facts[Fact(identity, field, int(Decimal(value[1].decode()) * unit))] = None
-            elif re.search(rb"\b" + word + rb"=", rest):
-                is_torn = True
+            else:
+                is_torn = is_torn or re.search(rb"\b" + word + rb"=", rest) is not None
         if is_torn:
             self._issues.add("torn_statement", numbers.at(found.start()), lost=1)
-        return taken
 
     def _add_acceptance(self, found: re.Match[bytes], numbers: LineNumbers) -> None:
-        counts = [pattern.search(found[2]) for _, pattern in _ACCEPTANCE_WORDS.values()]
-        rate = _RATE.search(found[2])
-        if None not in counts and rate is not None:
-            accepted, proposed = (int(count[1]) for count in counts if count is not None)
-            if not proposed or abs(100 * accepted / proposed - float(rate[1])) > _rounding(rate[1]):
-                where = f"{numbers.at(found.start())}: the rate is not that of the counts"
-                self._issues.add("bad_statement", where, lost=1)
-                return
-        if self._add_words(found, _ACCEPTANCE_WORDS, numbers) == 1:
-            # One count without the other gives no rate.
-            self._issues.add("bad_statement", numbers.at(found.start()), lost=1)
+        """Take both counts or, where one is missing or they are not those of the rate, neither."""
+        where = numbers.at(found.start())
+        accepted, proposed, rate = (pattern.search(found[2]) for pattern in (_ACCEPTED, _PROPOSED, _RATE))
+        if accepted is None or proposed is None:
+            self._issues.add("torn_statement", where, lost=1)
+            return
+        counts = int(accepted[1]), int(proposed[1])
+        if rate is not None and not _is_rate_of(*counts, rate[1]):
+            self._issues.add("bad_statement", f"{where}: the rate is not that of the counts", lost=1)
+            return
+        identity = found[1].decode(errors="replace")
+        self._facts[Fact(identity, "accepted", counts[0])] = None
+        self._facts[Fact(identity, "proposed", counts[1])] = None
 
     def _add_summary(self, found: re.Match[bytes], numbers: LineNumbers) -> None:
         value = value_at(found[0].decode(errors="replace"), 0)
@@ -167,10 +157,10 @@ class StatementFinder:
             self._batches[batch_of_summary(value[0], self._issues)] = None
 
 
-def _rounding(digits: bytes) -> float:
-    """How far a share in % of so many decimals may be off."""
-    decimals = len(digits.partition(b".")[2])
-    return float(10.0**-decimals)
+def _is_rate_of(accepted: int, proposed: int, percent: bytes) -> bool:
+    """Whether a share in % is that of two counts, as far as its decimals tell."""
+    last_digit = 10.0 ** -len(percent.partition(b".")[2])
+    return proposed > 0 and abs(100 * accepted / proposed - float(percent)) <= last_digit
 
 
 def batch_of_summary(record: Mapping[str, Any], issues: IssueCounter) -> StatedBatch:
@@ -206,11 +196,15 @@ class _Keys:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and math.isfinite(value) and 0 <= value < _LARGEST / _SECOND_NS:
             return float(value)
-        return self._refuse(key)
+        self._refuse(key)
+        return None
 
     def count(self, key: str) -> int | None:
         value = self._record.get(key)
-        return value if value is None or is_count(value) else self._refuse(key)
+        if value is not None and not is_count(value):
+            self._refuse(key)
+            return None
+        return value
 
     def counts(self, key: str) -> tuple[int, ...] | None:
         value = self._record.get(key)
@@ -218,7 +212,8 @@ class _Keys:
             return None
         if isinstance(value, list) and all(map(is_count, value)):
             return tuple(value)
-        return self._refuse(key)
+        self._refuse(key)
+        return None
 
     def _refuse(self, key: str) -> None:
         self._issues.add("bad_statement", key, lost=1)

@@ -20,8 +20,8 @@ from analyzers.readers.observations.observation import Observation, ObservedFile
 from analyzers.readers.requests import Requests
 from analyzers.readers.requests import read as read_requests
 from analyzers.readers.responses import read as read_answers
-from analyzers.readers.statements import StatementFile, Statements
 from analyzers.readers.run_records import read_mtp_accuracy, read_resources
+from analyzers.readers.statements import StatementFile, Statements
 from analyzers.readers.strace import StraceLog, stream_strace
 from analyzers.recording.run_directory import RunFiles, rank_of_log, run_files, without_repeats
 from analyzers.rundir import Manifest, MtpAccuracy, ResourceSample

@@ -91,7 +91,15 @@ def run_files(directory: Path) -> RunFiles:
             "server.log, run.log, requests.jsonl, responses.json, performance_summary.json, trace.json and fragments/ "
             "is in it"
         )
-    read = [files.manifest, *traces, *files.logs, requests, *files.answers, files.resources, files.mtp_accuracy]
+    read = [
+        files.manifest,
+        *traces,
+        *files.logs,
+        requests,
+        *files.answers,
+        files.resources,
+        files.mtp_accuracy,
+    ]
     read += [run_log] if is_copy else []
     read += [] if traces else fragments
     return dataclasses.replace(files, unread=_others(directory, {path for path in read if path is not None}))

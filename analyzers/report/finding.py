@@ -44,7 +44,6 @@ FindingCode = Literal[
     "device_bound",
     # How it was recorded and read.
     "repaired_input",
-    "files_not_read",
     "input_note",
     "edge_of_window",
     "assumed_depth",
@@ -53,6 +52,7 @@ FindingCode = Literal[
     "incomplete_rounds",
     "long_tail_split",
     "mtp_identity",
+    "files_not_read",
 ]
 """Every code, the most telling first: in this order a report lists the findings of one severity."""
 
