@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-# Tests that start no ranks: as many at once as there are cores. The others take the cores for themselves.
+# Tests that start no ranks: as many at once as there are cores. The others take the cores for themselves, two files at a
+# time, for one core idles while an engine starts. `pytest -m slow` runs what is left out.
 IN_PROCESS := tests/repository tests/unit tests/cases tests/golden tests/properties
 
 .PHONY: bench check test lint types fast format clean
@@ -16,7 +17,7 @@ check: $(VENV)/.installed
 
 test: $(VENV)/.installed lint types
 	$(PYTEST) -q -n auto -m "not slow" --cov --cov-report= $(IN_PROCESS)
-	$(PYTEST) -m "not slow" tests/oracle tests/integration
+	$(PYTEST) -n 2 --dist loadfile -m "not slow" tests/oracle tests/integration
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

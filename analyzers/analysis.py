@@ -69,8 +69,8 @@ def report_of(measured: Measured) -> Report:
 
 
 def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict:
-    """The exit code: 4 for loss beyond `max_loss`, 3 without data, 1 when every request failed or MTP changed
-    what was generated, else 0.
+    """The exit code: 4 for loss beyond `max_loss` and for a rank that failed, 3 without data, 1 when every request
+    failed or MTP changed what was generated, else 0.
 
     When strict, lifecycle faults, repaired input, and ranks or rounds that are not whole are 4 too.
     """
@@ -79,6 +79,9 @@ def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict
         return Verdict(4, f"records lost: {report.lost}, allowed: {max_loss} (--max-loss){first}")
     if not report.has_data:
         return Verdict(3, next((f.title for f in report.findings if f.code == "no_data"), "no data"))
+    gone = next((finding for finding in report.findings if finding.code == "rank_failed"), None)
+    if gone is not None:
+        return Verdict(4, gone.title)
     if strict and report.lifecycle.faults:
         return Verdict(4, f"{len(report.lifecycle.faults)} lifecycle faults (--strict)")
     unsound = [
@@ -88,8 +91,8 @@ def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict
         return Verdict(4, f"{unsound[0].title} (--strict)")
     for part in report.parts:
         measured = [figures for figures in part.requests if figures.phase == "measured"]
-        if measured and all(figures.failed == figures.requests for figures in measured):
-            failed = sum(figures.failed for figures in measured)
+        failed = sum(figures.failed for figures in measured)
+        if failed and all(figures.failed == figures.requests for figures in measured):
             return Verdict(1, f"failed={failed} of {failed}: every request failed")
         if part.mtp_accuracy is not None and part.mtp_accuracy.different_requests:
             return Verdict(

@@ -19,6 +19,12 @@ class NoDataError(AnalyzerError):
     exit_code = 3
 
 
+class InvalidDataError(AnalyzerError):
+    """The input holds records that contradict themselves, so that no figure can be made of them."""
+
+    exit_code = 4
+
+
 class NotComparableError(AnalyzerError):
     """Two measurements cannot be compared, or too few of them decide: the gate fails closed."""
 

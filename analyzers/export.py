@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import io
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -78,12 +79,26 @@ def run_query(spans: SpanTable, query: str) -> QueryResult:
         if len(statements) != 1 or statements[0].type.name not in _READ_ONLY:
             raise QueryError(f"--sql: expected one SELECT over the table {TABLE_NAME}, read-only: {query}")
         cursor = connection.execute(statements[0])
-        columns = [description[0] for description in cursor.description]
+        columns = _distinct([description[0] for description in cursor.description])
         return QueryResult(columns, cursor.fetchall())
     except duckdb.Error as error:
         raise QueryError(f"--sql: {error}") from error
     finally:
         connection.close()
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names of a result's columns, no two alike: a second `name` is `name_1`, unless there is one."""
+    taken, found = set(names), []
+    seen: set[str] = set()
+    for name in names:
+        own = name
+        if name in seen:
+            own = next(other for turn in itertools.count(1) if (other := f"{name}_{turn}") not in taken)
+        taken.add(own)
+        seen.add(own)
+        found.append(own)
+    return found
 
 
 def write_query(result: QueryResult, output: QueryFormat, out: Path | None) -> None:

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from analyzers.clients.goodput import Slos
 from analyzers.clients.requests import full_batch_window
 from analyzers.ranks.clock_limits import calibrate_skew
-from analyzers.ranks.rounds import LostRun, RoundMatching, lost_runs, match_rounds, rank_runs
+from analyzers.ranks.failures import RankFailure, find_failures
+from analyzers.ranks.rounds import LostRun, RoundMatching, lost_runs, match_rounds, rank_runs, renamed
+from analyzers.ranks.scheduler import Schedule, read_schedule
 from analyzers.ranks.skew import LATE_NS, RankSkew, measure_skew
 from analyzers.recording.filters import EVERYTHING, Filters, apply_filters
 from analyzers.recording.recording import Recording
 from analyzers.steps.bubbles import decode_callables
+from analyzers.steps.joins import Join, join_by_time, with_dispatch_ids, with_scheduled_ids
 from analyzers.steps.lifecycle import Lifecycle, check_lifecycles
 from analyzers.steps.pipeline import PipelineResult, measure_pipeline
 from analyzers.table.callables import DispatchNames
@@ -49,8 +52,14 @@ class Measured:
     """What the serving trace calls the callable of each dispatch."""
     matching: RoundMatching
     """The runs of each dispatch on every rank."""
+    joins: list[Join]
+    """What joined rounds to dispatches by time, and what could not be joined."""
     lost_runs: list[LostRun]
     """Runs that a rank did and of which no record is left."""
+    schedule: Schedule
+    """What the runtime's scheduler says of its runs."""
+    failures: list[RankFailure]
+    """Ranks that died, hung or failed, by the scheduler's records and what the log says of it."""
     pipelines: list[PipelineResult]
     """Overlap and steady steps of every decode callable, the one with the most steps first."""
     steady_dispatches: frozenset[int]
@@ -74,16 +83,23 @@ def measure(recording: Recording, options: AnalysisOptions | None = None) -> Mea
     recording = apply_filters(recording, options.filters)
     spans, manifest = recording.spans, recording.manifest
     depth = manifest.depth if manifest is not None else None
+    schedule = read_schedule(spans)
+    spans = with_dispatch_ids(with_scheduled_ids(spans, schedule), schedule)
+    recording = dataclasses.replace(recording, spans=spans)
     lifecycle = check_lifecycles(spans, recording.invalid, depth=depth)
     names = DispatchNames(spans)
-    matching = match_rounds(*rank_runs(spans, names))
+    assigned = recording.ranks
+    silent = {(assigned.lives[process], assigned.ranks[process]) for process in assigned.silent}
+    matching = match_rounds(*rank_runs(spans, names), silent=silent)
+    timed = join_by_time(spans, lifecycle, matching, names)
+    lifecycle, matching = timed.lifecycle, renamed(matching, timed.callables)
     pipelines = [
-        measure_pipeline(name, spans, lifecycle, matching, full_batch=window)
+        measure_pipeline(name, schedule, lifecycle, matching, full_batch=window)
         for name in decode_callables(lifecycle, matching)
     ]
-    steady = frozenset(key for result in pipelines for key in result.steady_steps.dispatch_id.tolist()) - {
-        ABSENT
-    }
+    steady = frozenset(
+        key for result in pipelines for key in result.steady_steps.joining_dispatch_id.tolist()
+    ) - {ABSENT}
     skew = measure_skew(matching, late_ns=options.late_ns, steady_dispatches=steady or None)
     return Measured(
         recording=recording,
@@ -91,7 +107,16 @@ def measure(recording: Recording, options: AnalysisOptions | None = None) -> Mea
         lifecycle=lifecycle,
         names=names,
         matching=matching,
+        joins=timed.joins,
         lost_runs=lost_runs(matching, _completed(recording, lifecycle)),
+        schedule=schedule,
+        failures=find_failures(
+            schedule,
+            recording.ranks,
+            recording.exits,
+            timed_out_ns=recording.timed_out_ns,
+            lost=sum(report.lost for report in recording.reports if report.format == "strace_log"),
+        ),
         pipelines=pipelines,
         steady_dispatches=steady,
         skew=[calibrate_skew(figures, recording.clocks) for figures in skew],
@@ -102,4 +127,4 @@ def _completed(recording: Recording, lifecycle: Lifecycle) -> set[int]:
     """Dispatches that every rank is known to have done; in a run that failed, a wait may have ended in the failure."""
     if recording.manifest is not None and recording.manifest.status != "complete":
         return set()
-    return set(lifecycle.steps.dispatch_id.tolist()) - {ABSENT}
+    return set(lifecycle.steps.joining_dispatch_id.tolist()) - {ABSENT}

@@ -21,6 +21,7 @@ DEVICE_VARIABLES = (VISIBLE_DEVICES, CONTAINER_DEVICES)
 """What tells a process which devices it sees: the variables that manifests and traces keep."""
 
 RunStatus = Literal["running", "complete", "incomplete", "failed", "interrupted"]
+TracingSource = Literal["flag", "--set", "environment", "profile"]
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,13 @@ class RunTiming(msgspec.Struct, frozen=True):
     finished_ns: int | None = None
 
 
+class TracingSetting(msgspec.Struct, frozen=True):
+    """What one setting of the tracing was in the end, and what said so."""
+
+    value: str | bool | None
+    source: TracingSource
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """`run.json`. `profile` is the resolved profile as plain data, so that this module knows no engine."""
 
@@ -172,7 +180,7 @@ class Manifest(msgspec.Struct, frozen=True):
     host_after: MachineState = MachineState()
     """How it was when the run ended; nothing is known while it runs."""
     environment: dict[str, str] = {}
-    """The variables that say which devices a process sees, where they were set."""
+    """The variables that say which devices a process sees and what is traced, where they were set."""
     error: str | None = None
     faults: list[str] = []
     """Faults that were injected on request, each with the dispatch that it hit."""
@@ -180,6 +188,13 @@ class Manifest(msgspec.Struct, frozen=True):
     """Programs of the first start that came from the cache (`hits`) or were compiled (`misses`)."""
     restarts: int = 0
     """How often the engine went on with new ranks after a failure."""
+    tracing: dict[str, TracingSetting] = {}
+    """How the run was traced, by the variables that upstream has for it; empty in runs before they were read.
+
+    `SA_PROFILE_LEVEL` (levels, or `off`), `SA_PROFILE_OUTPUT` (where the serving trace was written beside the run
+    directory, null for nowhere), `PYPTO_RUNTIME_LOG` (true: runtime records) and `SIMPLER_DEVICE_STRACE_ENABLE` (true:
+    device phases among them).
+    """
 
     @property
     def depth(self) -> int | None:

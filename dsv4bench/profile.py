@@ -18,6 +18,7 @@ import msgspec
 from analyzers.errors import UnusableInputError
 from analyzers.gate.model import GatePolicy
 from analyzers.gate.policy import policy_of_table
+from analyzers.text.documents import read_toml
 from dsv4bench.engine.settings import EngineSettings
 from dsv4bench.errors import UsageError
 from dsv4bench.tracing.settings import Level, parse_levels
@@ -70,6 +71,8 @@ class TraceSection(_Section, frozen=True):
     sa_profile: Text = "verbose"
     """A comma list of levels, or `off`."""
     strace: bool = True
+    device_phases: bool = False
+    """Whether the ranks' records say what a program's time consists of (docs/engine.md, Device phases)."""
 
     @property
     def levels(self) -> frozenset[Level] | None:
@@ -120,11 +123,15 @@ def list_profiles() -> list[Profile]:
 
 
 def load_profile(
-    name_or_path: str, overrides: Sequence[str] = (), gate_defaults: Mapping[str, Any] | None = None
+    name_or_path: str,
+    overrides: Sequence[str] = (),
+    gate_defaults: Mapping[str, Any] | None = None,
+    environment: Mapping[str, Any] | None = None,
 ) -> Profile:
     """Resolve a shipped profile or a `.toml` file with `section.key=value` overrides applied in order.
 
-    `gate_defaults` is a table `[gate]` that lies under that of the profile, key by key.
+    `gate_defaults` is a table `[gate]` that lies under that of the profile, key by key; `environment` one `[trace]` that
+    lies over it, and under the overrides.
 
     A value is read as TOML, else as a string. Overriding one of `load.prompts` and `load.prompt_tokens`
     unsets the other. Raises UsageError for an unknown name or key, a value that is not allowed, or lengths
@@ -133,6 +140,8 @@ def load_profile(
     source, document = _read(name_or_path)
     if gate_defaults and isinstance(document.get("gate", {}), dict):
         document["gate"] = {**gate_defaults, **document.get("gate", {})}
+    if environment and isinstance(document.get("trace", {}), dict):
+        document["trace"] = {**document.get("trace", {}), **environment}
     for override in overrides:
         _apply(document, override)
     profile = _convert(document, source)
@@ -169,10 +178,10 @@ def _read(name_or_path: str) -> tuple[str, dict[str, Any]]:
         _check_shipped(name_or_path)
     try:
         if is_path:
-            text = Path(name_or_path).read_text(encoding="utf-8")
+            content = Path(name_or_path).read_bytes()
         else:
-            text = (resources.files("profiles") / f"{name_or_path}.toml").read_text(encoding="utf-8")
-        return f"profile {name_or_path}", tomllib.loads(text)
+            content = (resources.files("profiles") / f"{name_or_path}.toml").read_bytes()
+        return f"profile {name_or_path}", read_toml(content)
     except OSError as error:
         raise UsageError(f"cannot read profile {name_or_path}: {error.strerror}") from error
     except ValueError as error:  # TOML syntax or text encoding

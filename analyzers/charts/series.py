@@ -20,7 +20,7 @@ from analyzers.ranks.rounds import RankRun
 from analyzers.ranks.rounds import Round as RankRound
 from analyzers.ranks.runner_times import EDGES, Edge, RunnerTimes
 from analyzers.ranks.skew import RankSkew
-from analyzers.readers.requests import RequestTiming
+from analyzers.readers.request_timing import RequestTiming
 from analyzers.statistics.summary import Summary, summarize
 from analyzers.steps.blocking import blocking_runs, durations_of
 from analyzers.steps.lifecycle import Lifecycle
@@ -101,7 +101,9 @@ class ChartSeries(msgspec.Struct, frozen=True):
 
 def measure_series(measured: Measured) -> ChartSeries:
     """The series of a recording."""
-    requests = [timing for timing in measured.recording.requests if timing.phase == "measured"]
+    requests = [
+        timing for timing in measured.recording.requests if timing.phase == "measured" and not timing.was_cut
+    ]
     chosen = measured.pipelines[:MAX_CALLABLES]
     rounds = {result.figures.callable: measured.matching.of(result.figures.callable) for result in chosen}
     lifecycle, late_ns = measured.lifecycle, measured.options.late_ns
@@ -210,7 +212,7 @@ def _step_distributions(
 def _runs_of_steps(steady: Steps, rounds: Sequence[RankRound]) -> tuple[list[RankRun], str]:
     """The runs of the steady rounds where ids tell which those are, else of all."""
     runs = [run for item in rounds for run in item.runs.values()]
-    dispatches = set(steady.dispatch_id.tolist()) - {ABSENT}
+    dispatches = set(steady.joining_dispatch_id.tolist()) - {ABSENT}
     chosen = [run for run in runs if run.dispatch_id in dispatches]
     return (chosen, "steady") if chosen else (runs, "all")
 
@@ -224,7 +226,7 @@ def _blocking_distributions(spans: SpanTable) -> Iterator[Distribution]:
 
 
 def _request_distributions(requests: Sequence[RequestTiming]) -> Iterator[Distribution]:
-    good = [timing for timing in requests if timing.error is None]
+    good = [timing for timing in requests if timing.is_whole]
     parts = [parts for timing in good if (parts := tpot_parts(timing)) is not None]
     if len(parts) > 1:
         values = [duration / tokens for duration, tokens in parts]

@@ -14,16 +14,16 @@ import msgspec
 import numpy as np
 
 from analyzers.measurement import Measured
-from analyzers.ranks.flights import scheduler_flights
 from analyzers.ranks.rounds import Round as RankRound
 from analyzers.ranks.rounds import RoundMatching
+from analyzers.ranks.scheduler import NEVER, read_schedule
 from analyzers.steps.lifecycle import Lifecycle
 from analyzers.steps.step_spans import PREPARE_SPAN, StepSpans
 from analyzers.steps.steps import Steps
 from analyzers.table.callables import is_prefill
 from analyzers.table.grouping import number_groups, split_groups
 from analyzers.table.intervals import Interval
-from analyzers.table.spans import ABSENT, Clock, Int64s, Mask, Source, SpanTable
+from analyzers.table.spans import ABSENT, Clock, Int64s, Mask, Source, SpanTable, is_number
 
 STEPS_SHOWN = 12
 RANKS_SHOWN = 64
@@ -134,7 +134,7 @@ def _serving(measured: Measured, steps: Steps) -> _Work:
     if matching.ranks and not bool((serving == Clock.HOST).all()):
         notes.append("ranks are left out: their clock and that of the serving trace cannot be compared")
     elif matching.ranks:
-        by_dispatch = dict(zip(steps.dispatch_id.tolist(), numbers.tolist(), strict=True))
+        by_dispatch = dict(zip(steps.joining_dispatch_id.tolist(), numbers.tolist(), strict=True))
         by_dispatch.pop(ABSENT, None)
         lanes += _ranks(matching.rounds, lambda _, item: by_dispatch.get(item.dispatch_id))
         if matching.rounds and not any(item.dispatch_id in by_dispatch for item in matching.rounds):
@@ -154,7 +154,12 @@ def _runtime(spans: SpanTable, matching: RoundMatching) -> _Work | None:
     name, indices = max(by_callable.items(), key=lambda entry: len(entry[1]))
     numbers = {round_index: number for number, round_index in enumerate(indices)}
     intervals = [_around(run.root for run in matching.rounds[index].runs.values()) for index in indices]
-    flights = scheduler_flights(spans)
+    last_ns = max(interval.end_ns for interval in intervals)
+    flights = sorted(
+        Interval(flight.start_ns, max(flight.start_ns, last_ns) if flight.end_ns == NEVER else flight.end_ns)
+        for own in read_schedule(spans).flights()
+        for flight in own
+    )
     lanes = []
     notes = ["numbers are rounds in order, from 0: this recording has no submit and wait spans"]
     if flights:
@@ -171,10 +176,9 @@ def _runtime(spans: SpanTable, matching: RoundMatching) -> _Work | None:
 
 def _numbers(steps: Steps) -> tuple[Int64s, str]:
     """What to call the steps, and what that is."""
-    if not (steps.step_id == ABSENT).any():
-        return steps.step_id, "step ids"
-    if not (steps.dispatch_id == ABSENT).any():
-        return steps.dispatch_id, "dispatch ids"
+    for ids, basis in ((steps.joining_step_id, "step ids"), (steps.joining_dispatch_id, "dispatch ids")):
+        if is_number(ids).all():
+            return ids, basis
     return np.arange(len(steps)), "steps in order of submission, from 0"
 
 
@@ -195,10 +199,11 @@ def _prepared(prepared: StepSpans, steps: Steps, numbers: Int64s) -> _Bars:
         prepared.process
     ]
     ids = prepared.step_id[own]
-    order = np.argsort(steps.step_id, kind="stable")
-    position = np.searchsorted(steps.step_id[order], ids, side="right") - 1
+    of_step = steps.joining_step_id
+    order = np.argsort(of_step, kind="stable")
+    position = np.searchsorted(of_step[order], ids, side="right") - 1
     step = order[np.maximum(position, 0)]
-    known = (position >= 0) & (steps.step_id[step] == ids)
+    known = (position >= 0) & (of_step[step] == ids)
     return _Bars("prepare", None, prepared.start_ns[own], prepared.end_ns[own], numbers[step], known)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from analyzers.clients.goodput import Goodput, SloMetric, Slos, measure_goodput
-from analyzers.readers.requests import RequestTiming
+from analyzers.readers.request_timing import RequestTiming
 from analyzers.statistics.summary import Summary, summarize
 from analyzers.table.intervals import Interval
+from analyzers.table.spans import Int64s
 
 _SECOND_NS = 1_000_000_000
 
@@ -53,8 +54,10 @@ class RequestFigures(msgspec.Struct, frozen=True):
 
     phase: Literal["measured", "warmup"]
     requests: int
+    """Those that ended, well or not."""
     failed: int
-    output_tokens: int
+    output_tokens: int | None
+    """Of the requests whose tokens are known; None where those of none are."""
     failed_output_tokens: int
     """Delivered to requests that failed: in no other figure."""
     ttft: Summary
@@ -85,6 +88,14 @@ class RequestFigures(msgspec.Struct, frozen=True):
     """How far token counts by tokenizing the text again are off the engine's, in % of them: in no other figure."""
     goodput: Goodput | None = None
     """None where no objective was asked for."""
+    cut: int = 0
+    """Requests in flight when the time was up, neither done nor failed: in no other figure."""
+    tokens_unknown: int = 0
+    """Requests that did not fail and whose output tokens their records do not tell."""
+    fields_not_understood: list[str] = []
+    """Fields of records that lack tokens or times, and may hold them under a name that is not known here."""
+    peak_unavailable: str | None = None
+    """Why there is no peak; None where there is one."""
 
 
 def measure_requests(timings: Sequence[RequestTiming], slos: Slos | None = None) -> list[RequestFigures]:
@@ -94,13 +105,17 @@ def measure_requests(timings: Sequence[RequestTiming], slos: Slos | None = None)
     for phase in phases:
         chosen = [timing for timing in timings if timing.phase == phase]
         if chosen:
-            figures.append(_measure(phase, chosen, slos))
+            ended = [timing for timing in chosen if not timing.was_cut]
+            measured = _measure(phase, ended, slos)
+            figures.append(msgspec.structs.replace(measured, cut=len(chosen) - len(ended)))
     return figures
 
 
 def full_batch_window(timings: Sequence[RequestTiming]) -> Interval | None:
     """Last request's first token to first request's last token; None when the batch was never whole."""
-    timed = [timing for timing in timings if timing.error is None]
+    timed = [timing for timing in timings if timing.is_whole]
+    if not share_a_clock(timed):
+        return None
     firsts = [timing.first_ns for timing in timed if timing.first_ns is not None]
     lasts = [timing.last_ns for timing in timed if timing.last_ns is not None]
     if not timed or len(firsts) != len(timed) or len(lasts) != len(timed):
@@ -109,18 +124,25 @@ def full_batch_window(timings: Sequence[RequestTiming]) -> Interval | None:
     return window if window.duration_ns > 0 else None
 
 
+def share_a_clock(timings: Sequence[RequestTiming]) -> bool:
+    """Whether times of several requests may be set against each other."""
+    return len(timings) < 2 or all(timing.is_placed for timing in timings)
+
+
 def _measure(
     phase: Literal["measured", "warmup"], timings: Sequence[RequestTiming], slos: Slos | None
 ) -> RequestFigures:
-    good = [timing for timing in timings if timing.error is None]
+    good = [timing for timing in timings if timing.is_whole]
+    counts = [timing.output_tokens for timing in good if timing.output_tokens is not None]
     tpots = [(timing, tpot) for timing in good if (tpot := tpot_parts(timing)) is not None]
-    # Without the arrivals of some of the tokens, a rate in a part of the time would miss them.
-    has_arrivals = all(timing.chunks is not None for timing in good if timing.output_tokens)
-    events = [event for timing in good for event in timing.chunks or ()] if has_arrivals else []
+    events = _arrivals(good)
     gaps = [gap for timing in good for gap in step_gaps(timing)]
     later = [tokens for timing in good for _, tokens in (timing.chunks or ())[1:]]
-    output_tokens = sum(timing.output_tokens or 0 for timing in good)
+    output_tokens = sum(counts) if counts or not good else None
     elapsed = _elapsed(good)
+    # A rate of the tokens of some of the requests would be one of nothing.
+    throughput = sum(counts) * _SECOND_NS / elapsed if elapsed and len(counts) == len(good) else None
+    peak = _peak(good, events, elapsed, throughput)
     window = full_batch_window(timings)
     weights = sum(tokens for _, (_, tokens) in tpots)
     return RequestFigures(
@@ -144,21 +166,26 @@ def _measure(
         step_time=summarize(gaps),
         tokens_per_step=sum(later) / len(later) if later else None,
         elapsed_ns=elapsed,
-        throughput_per_s=output_tokens * _SECOND_NS / elapsed if elapsed and output_tokens else None,
-        peak_per_s=_peak(events, elapsed) if elapsed else None,
+        throughput_per_s=throughput or None,
+        peak_per_s=peak if not isinstance(peak, str) else None,
         effective_tpot_ns=_effective_tpot(good, elapsed),
         full_batch_window_ns=(window.start_ns, window.end_ns) if window is not None else None,
-        full_batch_throughput_per_s=_rate_inside(events, window) if window is not None else None,
+        full_batch_throughput_per_s=_rate_inside(events, window)
+        if window is not None and events is not None
+        else None,
         mtp=_mtp(good),
         prefix=_prefix(good),
         mismatch_pct=_mismatch(good),
         goodput=measure_goodput([_latencies(timing) for timing in timings], slos, elapsed) if slos else None,
+        tokens_unknown=len(good) - len(counts),
+        fields_not_understood=sorted({name for timing in good for name in timing.not_understood}),
+        peak_unavailable=peak if isinstance(peak, str) else None,
     )
 
 
 def _latencies(timing: RequestTiming) -> dict[SloMetric, float | None] | None:
     """What objectives are compared with; None for a failed request."""
-    if timing.error is not None:
+    if not timing.is_whole:
         return None
     parts = tpot_parts(timing)
     return {
@@ -198,31 +225,56 @@ def tpot_parts(timing: RequestTiming) -> tuple[int, int] | None:
 def _elapsed(timings: Sequence[RequestTiming]) -> int | None:
     sends = [timing.send_ns for timing in timings if timing.send_ns is not None]
     lasts = [timing.last_ns for timing in timings if timing.last_ns is not None]
-    return max(lasts) - min(sends) if sends and lasts else None
-
-
-def _peak(events: Sequence[tuple[int, int]], elapsed_ns: int) -> float | None:
-    """The most tokens in any window of about a second, each event weighted by its tokens, a second.
-
-    The window divides the elapsed time evenly (and is all of it below a second), so that peak >= mean always.
-    """
-    if not events:
+    # The first to be sent, or the last to end, may be one whose time is not known.
+    is_open = any(timing.last_ns is None and timing.output_tokens != 0 for timing in timings)
+    if len(sends) < len(timings) or is_open or not lasts or not share_a_clock(timings):
         return None
-    window = elapsed_ns / max(1, elapsed_ns // _SECOND_NS)
-    ordered = sorted(events)
-    times = [time for time, _ in ordered]
-    totals = [0]
-    for _, tokens in ordered:
-        totals.append(totals[-1] + tokens)
-    most = max(
-        totals[index + 1] - totals[bisect.bisect_left(times, time - window)]
-        for index, time in enumerate(times)
-    )
-    return most * _SECOND_NS / window
+    return max(lasts) - min(sends)
 
 
-def _rate_inside(events: Sequence[tuple[int, int]], window: Interval) -> float | None:
-    tokens = sum(count for time, count in events if window.start_ns < time <= window.end_ns)
+def _arrivals(timings: Sequence[RequestTiming]) -> tuple[Int64s, Int64s] | None:
+    """(time in ns, tokens) of all output events in order of time; None where some tokens' arrivals are not known.
+
+    Without those a rate in a part of the time would miss them.
+    """
+    if any(timing.chunks is None and timing.output_tokens != 0 for timing in timings):
+        return None
+    events = [event for timing in timings for event in timing.chunks or ()]
+    if not events or not share_a_clock(timings):
+        return None
+    times, tokens = np.array(events, dtype=np.int64).T
+    order = np.argsort(times, kind="stable")
+    return times[order], tokens[order]
+
+
+def _peak(
+    timings: Sequence[RequestTiming],
+    events: tuple[Int64s, Int64s] | None,
+    elapsed_ns: int | None,
+    mean_per_s: float | None,
+) -> float | str:
+    """The most tokens in any half-open window of one second that begins at an arrival; or why there is no such rate."""
+    if not timings:
+        return "no request was answered"
+    if events is None:
+        return "when each of the tokens arrived is not known"
+    times, tokens = events
+    span = elapsed_ns if elapsed_ns is not None else int(times[-1] - times[0])
+    if span < _SECOND_NS:
+        return f"the requests took {span / 1e6:g} ms, less than a second"
+    totals = np.concatenate([[0], np.cumsum(tokens)])
+    # Of equal times the first: its window holds the others.
+    first = np.searchsorted(times, times, side="left")
+    most = int((totals[np.searchsorted(times, times + _SECOND_NS, side="left")] - totals[first]).max())
+    if mean_per_s is not None and most < mean_per_s:
+        # Both ends of the elapsed time count, only one of a window: over few seconds that can be more.
+        return f"no second holds more than {most} tokens, fewer than the mean: too short to tell"
+    return float(most)
+
+
+def _rate_inside(events: tuple[Int64s, Int64s], window: Interval) -> float | None:
+    times, counts = events
+    tokens = int(counts[(window.start_ns < times) & (times <= window.end_ns)].sum())
     return tokens * _SECOND_NS / window.duration_ns if tokens else None
 
 

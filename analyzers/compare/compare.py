@@ -8,7 +8,7 @@ from analyzers.compare.changes import SIGNIFICANT, metric_change
 from analyzers.compare.model import SCHEMA_VERSION, Comparison, DistributionPair, MetricChange
 from analyzers.compare.phases import compare_step_time
 from analyzers.compare.ranks import compare_ranks
-from analyzers.compare.sides import Run, describe_side, find_differences, load_side, not_checked
+from analyzers.compare.sides import Run, describe_side, find_differences, load_side, not_checked, same_runs
 from analyzers.compare.spans import compare_span_names
 from analyzers.compare.statement import TOKEN_COST, token_cost_statement
 from analyzers.errors import NoDataError, NotComparableError
@@ -74,7 +74,7 @@ def compare_runs(a: Sequence[Run], b: Sequence[Run], differences: Sequence[Diffe
         span_names=span_names,
         distributions=list(_distributions(a[0].report, b[0].report)) if len(a) == len(b) == 1 else [],
         certainty=list(_certainty(len(a), len(b))),
-        notes=[*_missing_values(metrics, len(a), len(b)), *notes],
+        notes=[*same_runs(a, b), *_missing_values(metrics, len(a), len(b)), *notes],
     )
 
 

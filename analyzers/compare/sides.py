@@ -14,6 +14,8 @@ from analyzers.errors import UnusableInputError
 from analyzers.gate.comparability import differences, machine_name, run_config
 from analyzers.gate.machine import conditions_of, what_moved
 from analyzers.gate.model import Difference, Samples
+from analyzers.recording.benchmarks import is_there
+from analyzers.recording.copies import Copy, copies_among, notes_on
 from analyzers.recording.recording import load_recording
 from analyzers.report.model import Report
 from analyzers.rundir import Manifest, RunDirectory
@@ -26,6 +28,8 @@ class Run:
     path: str
     report: Report
     manifest: Manifest | None
+    copies: str = ""
+    """Which other paths hold it; "" where none does."""
 
     @property
     def samples(self) -> Samples:
@@ -41,12 +45,17 @@ def _seen(report: Report) -> dict[str, Any]:
 
 
 def load_side(name: SideName, patterns: Sequence[str]) -> list[Run]:
-    """Read the runs that `patterns` (paths or globs) name: each path is one run.
+    """Read the runs that `patterns` (paths or globs) name: each path is one run, and copies of one are one.
 
     Raises:
         UnusableInputError: a path or pattern names nothing, a run is named twice, or a file cannot be read.
     """
-    return [_load(path) for path in expand(name, patterns)]
+    paths = expand(name, patterns)
+    copies = copies_among(paths) if len(paths) > 1 else []
+    left_out = {copy.path for copy in copies}
+    return [
+        _load(path, [copy for copy in copies if copy.of == path]) for path in paths if path not in left_out
+    ]
 
 
 def expand(name: SideName, patterns: Sequence[str]) -> list[Path]:
@@ -57,7 +66,7 @@ def expand(name: SideName, patterns: Sequence[str]) -> list[Path]:
     """
     paths = []
     for pattern in patterns:
-        found = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))  # noqa: PTH207 (Path.glob takes no absolute pattern)
+        found = [pattern] if is_there(Path(pattern)) else sorted(glob.glob(pattern))  # noqa: PTH207 (Path.glob takes no absolute pattern)
         if not found:
             raise UnusableInputError(f"{pattern}: no such file or directory, and no pattern that matches any")
         paths += [run for path in found for run in _runs_in(Path(path))]
@@ -75,9 +84,15 @@ def _runs_in(path: Path) -> list[Path]:
     return sorted(manifest.parent for manifest in path.glob("*/run.json")) or [path]
 
 
-def _load(path: Path) -> Run:
+def _load(path: Path, copies: Sequence[Copy]) -> Run:
     recording = load_recording([path])
-    return Run(str(path), analyze_recording(recording), recording.manifest)
+    return Run(str(path), analyze_recording(recording), recording.manifest, copies="".join(notes_on(copies)))
+
+
+def same_runs(a: Sequence[Run], b: Sequence[Run]) -> list[str]:
+    """What to say of the runs that both sides hold: a run cannot differ from itself."""
+    shared = copies_among([Path(run.path) for run in (*a, *b)])
+    return [f"{copy.of} of A and {copy.path} of B are one run" for copy in shared]
 
 
 def find_differences(a: Sequence[Run], b: Sequence[Run]) -> list[Difference]:
@@ -124,7 +139,7 @@ def describe_side(runs: Sequence[Run]) -> SideDescription:
 def _warnings(run: Run) -> list[str]:
     """Why the figures of one run may not mean what they seem to."""
     report = run.report
-    found = []
+    found = [run.copies] if run.copies else []
     if report.run is not None and report.run.status != "complete":
         found.append(f"{run.path}: the run is {report.run.status}, not complete")
     if report.run is not None and report.run.faults:
@@ -135,6 +150,7 @@ def _warnings(run: Run) -> list[str]:
         found.append(f"{run.path}: made from a source tree with uncommitted changes")
     if report.lost:
         found.append(f"{run.path}: records lost: {report.lost}")
+    found += [f"{run.path}: {item.title}" for item in report.findings if item.code == "request_fields"]
     if report.lifecycle.faults:
         found.append(f"{run.path}: lifecycle faults: {len(report.lifecycle.faults)}")
     failed = sum(figures.failed for figures in report.requests if figures.phase == "measured")

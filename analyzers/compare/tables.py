@@ -96,7 +96,7 @@ def _metrics(comparison: Comparison) -> Table:
     if any(entry.higher_is_better for entry in comparison.metrics):
         notes.append("+: higher is better; of the others, lower is.")
     if tested:
-        share = Column("B>A", CellKind.SHARE, "{:.0%}".format, absent=NONE)
+        share = Column("B>A", CellKind.SHARE, "{:.0%}".format, absent=NONE, dispensable=1)
         columns += [Column("95 % CI", CellKind.FIGURES), _P_VALUE, share]
         notes.append(
             "A, B: medians of the runs. B / A: Hodges-Lehmann. CI: its interval. p: Mann-Whitney, "
@@ -223,8 +223,8 @@ def _spans(changes: Sequence[SpanChange]) -> Table:
     notes = [f"{len(changes) - _SPAN_ROWS} more names are in the JSON."] if len(changes) > _SPAN_ROWS else []
     columns = [
         Column("name, total in ms"),
-        Column("spans A", CellKind.NUMBER, "{:.0f}".format),
-        Column("B", CellKind.NUMBER, "{:.0f}".format),
+        Column("spans A", CellKind.NUMBER, "{:.0f}".format, dispensable=2),
+        Column("B", CellKind.NUMBER, "{:.0f}".format, dispensable=1),
         Column("total A", CellKind.TIME),
         _B,
         _RATIO,
@@ -285,6 +285,6 @@ def _scope(scope: str, unit: str = "steps") -> str:
 
 
 _B = Column("B", CellKind.TIME, absent=NONE)
-_RATIO = Column("B / A", CellKind.NUMBER, absent=NONE)
-_P_VALUE = Column("p", CellKind.NUMBER, _p_value, absent=NONE)
+_RATIO = Column("B / A", CellKind.NUMBER, absent=NONE, dispensable=3)
+_P_VALUE = Column("p", CellKind.NUMBER, _p_value, absent=NONE, dispensable=2)
 _CHANGE = (Column("A", CellKind.TIME, absent=NONE), _B, Column("change", CellKind.TIME, _signed), _RATIO)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from analyzers.findings.acceptance import acceptance_fell
 from analyzers.findings.clients import clients
 from analyzers.findings.exchanges import slow_ranks
+from analyzers.findings.failures import failures
 from analyzers.findings.healthy import healthy
 from analyzers.findings.pipeline import pipelines
 from analyzers.findings.ranks import ranks
@@ -22,6 +23,7 @@ def find(measured: Measured, report: Report) -> list[Finding]:
     findings = [
         *recording(measured, report),
         *stated(measured, report),
+        *failures(report),
         *pipelines(measured, report),
         *ranks(measured, report),
         *slow_ranks(measured),

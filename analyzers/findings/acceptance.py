@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from analyzers.measurement import Measured
-from analyzers.readers.requests import RequestTiming
+from analyzers.readers.request_timing import RequestTiming
 from analyzers.report.model import Finding
 
 TREND_P_VALUE = 0.01
@@ -61,7 +61,7 @@ def acceptance_trials(timings: Sequence[RequestTiming]) -> list[Trial]:
     """
     trials = []
     for timing in timings:
-        if timing.error is not None or not timing.chunks or not timing.steps or not timing.proposed:
+        if not timing.is_whole or not timing.chunks or not timing.steps or not timing.proposed:
             continue
         drafts, uneven = divmod(timing.proposed, timing.steps)
         if uneven or any(tokens > 1 + drafts for _, tokens in timing.chunks[1:]):

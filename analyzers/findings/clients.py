@@ -12,7 +12,7 @@ from analyzers.recording.recording import Recording
 from analyzers.report.model import Finding, Report, Severity
 from analyzers.statistics.summary import summarize
 from analyzers.steps.pipeline import PipelineResult
-from analyzers.text.words import counted, milliseconds
+from analyzers.text.words import counted, milliseconds, some_of
 
 COLD_START_RATIO = 3
 """How many times slower than the rest a first wave must be to be reported."""
@@ -44,6 +44,11 @@ def _requests(figures: RequestFigures) -> Iterable[Finding]:
             "a request that failed is in no latency",
             "read the error of each in the table of requests",
         )
+    if figures.cut:
+        title = f"{counted(figures.cut, f'{figures.phase} request')} in flight when the time was up (edge={figures.cut})"
+        evidence = "neither done nor failed: in no latency and no rate, neither met nor missed in the goodput"
+        yield Finding("edge_of_window", "info", title, evidence)
+    yield from _unknown(figures)
     mtp = figures.mtp
     if mtp is not None and mtp.impossible:
         title = f"impossible MTP counts in {counted(len(mtp.impossible), 'request')}: no acceptance rate is made of them"
@@ -56,6 +61,24 @@ def _requests(figures: RequestFigures) -> Iterable[Finding]:
         yield Finding("mtp_identity", "warning", title, f"first: request {mtp.identity_broken[0]}")
 
 
+def _unknown(figures: RequestFigures) -> Iterable[Finding]:
+    """What records do not tell, or tell in fields that nobody here knows."""
+    if not figures.tokens_unknown and not figures.fields_not_understood:
+        return
+    answered = figures.requests - figures.failed
+    if figures.tokens_unknown:
+        title = (
+            f"the output tokens of {figures.tokens_unknown} of {counted(answered, f'{figures.phase} request')} "
+            "cannot be told: every rate of them is unavailable"
+        )
+    else:
+        title = f"some times of the {figures.phase} requests cannot be told"
+    strangers = figures.fields_not_understood
+    evidence = f"fields not understood: {some_of(strangers)}" if strangers else "their records do not say"
+    advice = "write output_tokens, chunks or tokens_at, and times with their unit (docs/formats.md)"
+    yield Finding("request_fields", "warning", title, evidence, advice)
+
+
 def _cold_start(recording: Recording) -> Iterable[Finding]:
     """Requests sent before any answered, in a file that does not set warm-up apart, and much slower than the rest."""
     if recording.requests_have_phases:
@@ -63,7 +86,7 @@ def _cold_start(recording: Recording) -> Iterable[Finding]:
     ttfts = [
         (timing.send_ns, timing.first_ns)
         for timing in recording.requests
-        if timing.send_ns is not None and timing.first_ns is not None
+        if timing.send_ns is not None and timing.first_ns is not None and timing.is_placed
     ]
     first_answer = min((first for _, first in ttfts), default=0)
     wave = summarize([first - send for send, first in ttfts if send <= first_answer]).p50

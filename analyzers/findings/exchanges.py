@@ -16,7 +16,7 @@ import numpy as np
 
 from analyzers.measurement import Measured
 from analyzers.report.model import Finding
-from analyzers.statistics.counts import uniform_test
+from analyzers.statistics.counts import STABLE_SHARE, smallest_p_value, uniform_test
 from analyzers.statistics.robust import lowest_outlier
 from analyzers.steps.endpoints import span_reference
 from analyzers.table.spans import ABSENT, Kind, SpanTable, as_id
@@ -95,6 +95,13 @@ def _slow_rank(name: str, exchanges: list[Exchange], spans: SpanTable) -> Iterab
     shortest = f"its span is the shortest in {len(held_up)} of {len(exchanges)} exchanges"
     figures = {"rank": rank, "exchanges": len(exchanges), "held_up": len(held_up), "imposed_wait_ns": imposed}
     where = [span_reference(spans, exchange.rows[rank])]
+    if not persistent and not _changes(events, len(held_up), len(exchanges[0].rows)):
+        title = f"{name}: {events} late arrivals, too few to tell whether one rank is late"
+        evidence = f"rank {rank}: {shortest}{p_value}"
+        yield Finding(
+            "too_few_rounds", "info", title, evidence, "record more steps", figures=figures, spans=where
+        )
+        return
     if not persistent:
         title = f"{name}: no persistent straggler, the rank that comes last changes"
         evidence = f"rank {rank}: {shortest}{p_value}"
@@ -105,6 +112,11 @@ def _slow_rank(name: str, exchanges: list[Exchange], spans: SpanTable) -> Iterab
     evidence = f"{shortest}, an outlier by {_test_name(exchange)}; held up: ranks {victims}{p_value}"
     advice = "look at what that rank does before the exchange, not at the exchange"
     yield Finding("slow_rank_in_exchange", "warning", title, evidence, advice, figures=figures, spans=where)
+
+
+def _changes(events: int, of_one: int, ranks: int) -> bool:
+    """Whether so many late arrivals can tell a persistent rank, and are not nearly all of one."""
+    return smallest_p_value(events, ranks) < PERSISTENT_P_VALUE and of_one <= STABLE_SHARE * events
 
 
 def _test_name(exchange: Exchange) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from analyzers.findings.host import shared_cores
+from analyzers.findings.lateness import can_tell
 from analyzers.measurement import Measured
 from analyzers.report.model import Finding, Report
 from analyzers.steps.pipeline import Pipeline
 from analyzers.table.callables import is_prefill
 from analyzers.text.words import counted, listed, milliseconds
+
+TOO_FEW_ROUNDS = "too few rounds to tell whether a rank is late"
 
 _FIGURES = {2: "two", 3: "three", 4: "four"}
 
@@ -30,7 +33,9 @@ def healthy(measured: Measured, report: Report, findings: Sequence[Finding]) -> 
     if skew is not None and skew.last_to_end.test is not None:
         uneven = next((finding for finding in findings if finding.code == "uneven_work"), None)
         late = uneven.title.removeprefix(f"{pipeline.callable}: ") if uneven is not None else ""
-        clauses.append(late or "no rank persistently late")
+        clauses.append(
+            late or ("no rank persistently late" if can_tell(skew.last_to_end) else TOO_FEW_ROUNDS)
+        )
     clauses.append("nothing lost")
     told_by = pipeline.in_flight if pipeline.in_flight.pairs else pipeline.scheduled
     evidence = [counted(told_by.pairs + 1, "decode step")]

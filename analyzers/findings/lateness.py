@@ -14,10 +14,13 @@ from analyzers.ranks.runner_times import RunnerTimes
 from analyzers.ranks.skew import Lateness, RankSkew
 from analyzers.ranks.spread import STANDS_OUT, Spread
 from analyzers.report.model import Finding, Severity
+from analyzers.statistics.counts import STABLE_SHARE, smallest_p_value
 from analyzers.table.callables import is_prefill
 from analyzers.text.words import counted, listed, milliseconds
 
 STRAGGLER_P_VALUE = 0.01
+"""So unlikely by chance must it be that one rank is last so often."""
+
 LATE_SHARE = 0.05
 """Late ranks in this share of the rounds are a warning; a few are what any host does now and then."""
 
@@ -68,6 +71,16 @@ class _Last:
         return self.p_value < STRAGGLER_P_VALUE
 
     @property
+    def changes(self) -> bool:
+        """Whether the last rank is now this one, now that: the rounds are enough to tell, and it is not always the same."""
+        return can_tell(self.figures) and self.stability <= STABLE_SHARE
+
+    @property
+    def stability(self) -> float:
+        """Share of the rounds in which it is last."""
+        return self.count / self.figures.rounds
+
+    @property
     def stands_out(self) -> bool:
         """Whether it is late by more than the others vary."""
         return self.excess_ns >= STANDS_OUT * self.scatter_ns
@@ -93,6 +106,11 @@ class _Last:
             "scatter_of_others_ns": self.scatter_ns,
             "p_value": self.p_value,
         }
+
+
+def can_tell(figures: Lateness) -> bool:
+    """Whether so many rounds can show that one rank is last too often for chance."""
+    return smallest_p_value(sum(figures.counts.values()), len(figures.counts)) < STRAGGLER_P_VALUE
 
 
 class _Ranks:
@@ -172,37 +190,56 @@ class _Ranks:
         yield Finding(
             "uneven_work",
             "info",
-            f"{self._skew.callable}: rank {rank} is the last to {last} because it carries {carries}",
+            f"{self._skew.callable}: rank {rank} is the last to {last}, and carries {carries}",
             "; ".join(edge.evidence for edge in edges),
             "to compare ranks, give each of them as many requests",
             figures=edges[0].in_numbers,
         )
 
     def _in_turn(self) -> Iterable[Finding]:
-        """That no rank is the straggler, although ranks end apart."""
+        """That no rank is the straggler, although ranks end apart, or that the rounds are too few to tell."""
         last = next((last for last in self._last if last.figures.edge == "end"), None)
-        if last is None or last.persistent or last.figures.rounds < len(self._skew.ranks):
+        if last is None or last.persistent:
             return
         least = min(self._skew.late_ns, ROTATING_SHARE * self._runner_ns)
         share = self._end.share_standing_out(least)
         spread = self._skew.runner_end_skew.p50 or 0.0
         if not self._late_rounds and spread < ROTATING_SHARE * self._runner_ns:
             return
+        if not last.changes:
+            yield self._too_few_rounds(last)
+            return
         in_turn = share >= TURNS_SHARE and not is_prefill(self._skew.callable)
         severity: Severity = "warning" if in_turn or self._often_late else "info"
         title = f"{self._skew.callable}: no persistent straggler, the last rank changes"
         evidence = (
-            f"rank {last.rank} {last.evidence}; stability {100 * last.count / last.figures.rounds:.0f} %, "
+            f"rank {last.rank} {last.evidence}; stability {100 * last.stability:.0f} %, "
             f"median skew {milliseconds(spread)}"
         )
         advice = ""
         if in_turn:
             title += f"; in {100 * share:.0f} % of the rounds one rank is far behind the others"
-            advice = "look for what moves from rank to rank: background work, a shared core or link, uneven routing"
+            advice = "look at what that rank and its host did in these rounds: dsv4bench view"
         elif self._shared:
             evidence += f"; {self._shared}"
         figures = {**last.in_numbers, "median_skew_ns": spread, "share_standing_out": share}
         yield Finding("no_persistent_straggler", severity, title, evidence, advice, figures=figures)
+
+    def _too_few_rounds(self, last: _Last) -> Finding:
+        """Nothing is said of a rank that chance alone makes last as often, nor that it is now one and now another."""
+        of = counted(last.figures.rounds, "round")
+        least = smallest_p_value(sum(last.figures.counts.values()), len(last.figures.counts))
+        evidence = f"rank {last.rank} {last.evidence}"
+        if least >= STRAGGLER_P_VALUE:
+            evidence += f"; one that is last in all of them would give p = {least:.2g}"
+        return Finding(
+            "too_few_rounds",
+            "info",
+            f"{self._skew.callable}: {of}, too few rounds to tell whether one rank is late",
+            f"{evidence}; only p below {STRAGGLER_P_VALUE:g} tells",
+            "record more rounds",
+            figures={**last.in_numbers, "smallest_p_value": least},
+        )
 
     def _late_ranks(self, *, told: bool) -> Iterable[Finding]:
         """How often any rank is late."""

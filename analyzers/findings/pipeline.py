@@ -83,6 +83,14 @@ def pipelines(measured: Measured, report: Report) -> Iterable[Finding]:
     for step_time in report.step_time:
         yield from _pace(step_time)
     yield from _synchronous_fallback(measured)
+    for join in measured.joins:
+        rounds = counted(join.rounds, "round")
+        if join.is_joined:
+            title = f"{join.callable}: {rounds} joined to its dispatches by their times"
+            yield Finding("joined_by_time", "info", title, join.basis)
+        else:
+            title = f"{join.callable}: {rounds} joined to no dispatch of the serving trace"
+            yield Finding("not_joined", "warning", title, join.basis, "keep dispatch ids in both recordings")
 
 
 def _pipeline(pipeline: Pipeline, measured: Measured) -> Iterable[Finding]:

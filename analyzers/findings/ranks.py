@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from itertools import pairwise
 from statistics import median
 
 from analyzers.findings.lateness import lateness
 from analyzers.findings.tails import long_tails
 from analyzers.measurement import Measured
+from analyzers.ranks.failures import open_parts
 from analyzers.ranks.rounds import RankRun, Round
 from analyzers.ranks.skew import RankSkew
 from analyzers.report.model import Finding, Report, Severity
 from analyzers.statistics.robust import MODIFIED_Z, modified_z
 from analyzers.table.callables import is_prefill
 from analyzers.table.intervals import Interval
+from analyzers.table.spans import ABSENT
 from analyzers.text.words import counted, milliseconds
 
 SAMPLES_NEEDED = 8
@@ -31,7 +33,10 @@ GAP_SHARE = 0.02
 
 def ranks(measured: Measured, report: Report) -> Iterable[Finding]:
     """Incomplete rounds, late and slow ranks, and what is unusual inside their runs."""
-    yield from _rounds(report, measured.matching.not_overlapping)
+    assigned = measured.recording.ranks
+    silent = {assigned.ranks[process] for process in assigned.silent}
+    unfinished = set(measured.schedule.part_worker[open_parts(measured.schedule)].tolist())
+    yield from _rounds(report, measured, silent, unfinished)
     for skew in _headline(report.skew):
         rounds = measured.matching.of(skew.callable)
         chosen = _in_scope(skew, rounds, measured)
@@ -53,26 +58,43 @@ def _in_scope(skew: RankSkew, rounds: Sequence[Round], measured: Measured) -> li
     ]
 
 
-def _rounds(report: Report, not_overlapping: int) -> Iterable[Finding]:
+def _ranks_words(ranks: Iterable[int]) -> str:
+    listed = sorted(ranks)
+    return f"{'rank' if len(listed) == 1 else 'ranks'} {', '.join(map(str, listed))}"
+
+
+def _rounds(report: Report, measured: Measured, silent: Set[int], unfinished: Set[int]) -> Iterable[Finding]:
     if any(entry.matched_by == "order" and len(entry.ranks) > 1 for entry in report.skew):
         yield Finding(
             "matched_by_order",
             "warning",
             "rounds matched across ranks by order alone",
-            f"runs carry neither shared ids nor invocations; in {not_overlapping} rounds the runs do not overlap",
+            "runs carry neither shared ids nor invocations; in "
+            f"{measured.matching.not_overlapping} rounds the runs do not overlap",
             "a lost record would shift later rounds: read these skews with care",
         )
     for entry in report.skew:
         if entry.scope == "all" and entry.incomplete:
             first = entry.incomplete[0]
             lost = any(run.callable == entry.callable for run in report.lost_runs)
-            severity: Severity = "warning" if lost or entry.matched_by == "order" else "info"
+            failed = {failure.rank for failure in report.failures}
+            without = {rank for item in entry.incomplete for rank in item.missing_ranks}
+            at_edge = not lost and entry.matched_by != "order" and not without & (failed | silent)
+            severity: Severity = "info" if at_edge else "warning"
             title = (
                 f"{entry.callable}: {len(entry.incomplete)} of {counted(entry.rounds, 'round')} incomplete"
             )
-            evidence = f"first: round {first.round} without rank {', '.join(map(str, first.missing_ranks))}"
-            if severity == "info":
+            run_ids = {run.run_id for run in measured.matching.of(entry.callable)[first.round].runs.values()}
+            of_run = f" (run {run_ids.pop()})" if len(run_ids) == 1 and ABSENT not in run_ids else ""
+            evidence = (
+                f"first: round {first.round}{of_run} without rank {', '.join(map(str, first.missing_ranks))}"
+            )
+            if at_edge and not without.isdisjoint(unfinished):
+                evidence += f"; the recording ends before {_ranks_words(unfinished & without)} completed what others did"
+            elif at_edge:
                 evidence += "; the edge of the recording cuts them"
+            elif without <= failed:
+                evidence += f"; {_ranks_words(failed & without)} failed"
             yield Finding("incomplete_rounds", severity, title, evidence, "their skews are left out")
 
 
@@ -125,7 +147,7 @@ def _bind_outliers(
         f"{skew.callable}: {len(outliers)} of {len(binds)} binds {are}, the longest {milliseconds(longest.duration_ns)}",
         f"rank {rank} in round {index}; the median is {milliseconds(usual)}; rounds waited "
         f"{milliseconds(exposed)} for them in all, the rest is behind the runner of the round ahead",
-        "look for allocations, first uses of a buffer, or a busy host core",
+        "look at what the host did during these binds: dsv4bench view",
         figures={
             "outliers": len(outliers),
             "binds": len(binds),
@@ -155,8 +177,9 @@ def _record_gaps(skew: RankSkew, rounds: Sequence[Round]) -> Iterable[Finding]:
         yield Finding(
             "record_gaps",
             "warning",
-            f"{skew.callable}: tracing shows, the gaps between a run's phases take {100 * typical / root:.1f} % of it",
-            f"median {milliseconds(typical)} of {milliseconds(root)} over {len(runs)} runs; records are written there",
+            f"{skew.callable}: the gaps between a run's phases take {100 * typical / root:.1f} % of it",
+            f"median {milliseconds(typical)} of {milliseconds(root)} over {len(runs)} runs; "
+            "where records are written in them, tracing shows",
             "compare with a run without tracing (run --no-trace) before taking these figures for the engine's",
             figures={"median_gap_ns": typical, "median_root_ns": root, "runs": len(runs)},
         )

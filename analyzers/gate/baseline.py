@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from analyzers.errors import NoDataError, UnusableInputError
+from analyzers.errors import InvalidDataError, NoDataError, UnusableInputError
 from analyzers.gate.comparability import said, short_machine
 from analyzers.gate.metric_pairs import values_of
-from analyzers.gate.metrics import canonical, metric, split_tag
+from analyzers.gate.metrics import canonical, split_tag, unit_of
 from analyzers.gate.model import Samples
 from analyzers.gate.policy import judged_metrics, policy_of_table, working_directory_table
 from analyzers.gate.samples import read_samples, write_samples
@@ -41,12 +41,15 @@ def save_baseline(
         NotComparableError: the runs differ in configuration or machine.
         NoDataError: a run failed: a baseline of the others would hide it; or one has no value of what the gate is about:
             `names`, else the metrics of `dsv4bench.toml`, else tpot.
+        InvalidDataError: a run holds requests that cannot be.
     """
     path = baseline_path(name_or_file)
     if path.exists() and not replace:
         raise UnusableInputError(f"{path}: exists; name another baseline, or replace it with --replace")
     wanted = list(names)
     samples = read_samples(runs, wanted)
+    if samples.invalid:
+        raise InvalidDataError(f"not saved: {samples.invalid[0]}; name the good runs alone")
     if samples.failed:
         raise NoDataError(f"not saved: a run failed: {samples.failed[0]}; name the good runs alone")
     if not any(values_of(values) for values in samples.metrics.values()):
@@ -101,6 +104,6 @@ def baseline_tables(samples: Samples) -> list[Table]:
 
 
 def _metric_row(name: str, values: Sequence[float]) -> Row:
-    unit = metric(name).unit
+    unit = unit_of(name)
     figures = [percentile(values, 50), min(values), max(values)]
     return [name, len(values), *(amount(figure, unit) for figure in figures)]

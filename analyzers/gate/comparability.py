@@ -14,6 +14,9 @@ from analyzers.rundir import Manifest
 CONFIG_SECTIONS = ("model", "engine", "load", "trace")
 """Sections of a profile that decide what a run measures."""
 
+_BEFORE_THE_KEY = {"trace.device_phases": False}
+"""Keys that older runs do not name, and what held for them: naming it makes no difference."""
+
 UNKNOWN = "unknown"
 
 
@@ -24,7 +27,7 @@ def run_config(manifest: Manifest) -> dict[str, Any]:
         table = manifest.profile.get(section)
         if isinstance(table, dict):
             config.update({f"{section}.{key}": value for key, value in table.items() if value is not None})
-    return config
+    return {key: value for key, value in config.items() if _BEFORE_THE_KEY.get(key, ...) != value}
 
 
 def machine_name(manifest: Manifest) -> str | None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from analyzers.gate.metric_pairs import Pair, first_bad, values_of
-from analyzers.gate.metrics import metric
 from analyzers.gate.model import GatePolicy, MetricPolicy, MetricResult, Verdict
 from analyzers.gate.policy import excluded_regression
 from analyzers.gate.power import minimum_detectable
@@ -108,7 +107,7 @@ def result_of(
 ) -> MetricResult:
     """The record of a metric: its figures, and the verdict with its reason."""
     pair, test, base, head = figures.pair, figures.test, figures.base, figures.head
-    meaning = metric(pair.name)
+    meaning = pair.meaning
     asked = pair.asked or MetricPolicy(max_regression=None)
     base_outliers = outliers(base) if figures.usable_base else []
     head_outliers = outliers(head) if figures.usable_head else []
@@ -173,7 +172,7 @@ def _test(pair: Pair, stage: Stage) -> RankFigures | None:
     base, head = values_of(pair.base), values_of(pair.head)
     if not base or not head or first_bad(pair.base or []) or first_bad(pair.head or []):
         return None
-    worse, better = (base, head) if metric(pair.name).higher_is_better else (head, base)
+    worse, better = (base, head) if pair.meaning.higher_is_better else (head, base)
     test = mann_whitney(worse, better)
     bound = ratio_at_most(worse, better, stage.pass_error)
     return RankFigures(

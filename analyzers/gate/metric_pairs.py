@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyzers.gate.metrics import REGISTRY, canonical, split_tag
+from analyzers.gate.metrics import REGISTRY, Metric, canonical, metric, split_tag
 from analyzers.gate.model import GatePolicy, MetricPolicy, Samples
 from analyzers.gate.policy import judged_metrics, judges_others
 
@@ -29,6 +29,15 @@ class Pair:
     head: Values | None
     asked: MetricPolicy | None
     """None for a metric that is shown only."""
+
+    @property
+    def meaning(self) -> Metric:
+        """What the metric means, in the direction that its name or the policy says.
+
+        Raises:
+            UnusableInputError: neither says which direction is better.
+        """
+        return metric(self.name, self.asked.better if self.asked is not None else None)
 
 
 def pair_metrics(base: Samples | None, head: Samples, policy: GatePolicy) -> list[Pair]:

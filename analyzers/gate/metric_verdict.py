@@ -18,7 +18,6 @@ from analyzers.gate.figures import (
     worse_by,
 )
 from analyzers.gate.metric_pairs import first_bad, without_values
-from analyzers.gate.metrics import metric
 from analyzers.gate.model import WORST_FIRST, GatePolicy, MetricResult, Verdict
 from analyzers.gate.policy import excluded_regression
 from analyzers.gate.power import more_runs, noise_of, runs_needed, runs_to_exclude, runs_to_keep
@@ -71,7 +70,7 @@ class MetricJudge:
             return []
         if (missing := self._missing_head(figures)) is not None:
             return [missing]
-        meaning, head = metric(figures.pair.name), figures.head
+        meaning, head = figures.pair.meaning, figures.head
         sign = -1 if meaning.higher_is_better else 1
         middle = median(head)
         found = f"{figures.pair.name}: the median is {amount(middle, meaning.unit)}{interval_ends(head)}"
@@ -80,7 +79,7 @@ class MetricJudge:
             return [
                 _Found("FAIL", f"{found}, {'below' if meaning.higher_is_better else 'above'} the {limit}")
             ]
-        if self.problem is not None and self.problem.verdict == "NO-DATA":
+        if self.problem is not None and self.problem.is_of_data:
             return [_Found(self.problem.verdict, self.problem.reason)]
         bound = median_bound(head, self.stage, higher_is_better=meaning.higher_is_better)
         edge = "at least" if meaning.higher_is_better else "at most"
@@ -103,10 +102,12 @@ class MetricJudge:
         pair = figures.pair
         if pair.head is None:
             return _Found("NO-DATA", f"the candidate has no {pair.name}")
+        if self.problem is not None and self.problem.verdict == "INVALID":
+            return _Found(self.problem.verdict, self.problem.reason)
         if without_values(pair.head):
             return _Found("NO-DATA", f"no data: the candidate has no value of {pair.name}")
         if (where := first_bad(pair.head)) is not None:
-            if self.problem is not None and self.problem.verdict == "NO-DATA":
+            if self.problem is not None and self.problem.is_of_data:
                 return _Found(self.problem.verdict, self.problem.reason)
             return _Found("NOT-COMPARABLE", f"candidate {pair.name} is not a positive number ({where})")
         return None
@@ -135,7 +136,7 @@ class MetricJudge:
         assert test is not None
         assert holm_p is not None
         assert p_value is not None
-        meaning = metric(figures.pair.name)
+        meaning = figures.pair.meaning
         found = change(meaning, test.ratio, median(figures.base), median(figures.head))
         bound = f"{percent(allowed)} allowed"
         tests = figures.tests * looks_at_failure(self.stage)

@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,6 +24,8 @@ from analyzers.steps.bubbles import StepPhase
 from analyzers.table.callables import is_prefill
 
 MILLISECOND_NS = 1e6
+
+Better = Literal["more", "less"]
 
 
 @dataclass(frozen=True)
@@ -198,36 +200,138 @@ _STATED: dict[str, tuple[Callable[[StatedFigures], float | None], float]] = {
 }
 """What stands for a metric where no client measured the requests: what the server and its files state."""
 
-_HIGHER_IS_BETTER = (
-    "throughput",
-    "acceptance",
-    "tokens_per_s",
-    "tokens_per_step",
-    "goodput",
-    "accepted",
-    "tok_s",
-    "tps",
+MORE_IS_BETTER = frozenset(
+    [
+        "throughput",
+        "goodput",
+        "acceptance",
+        "accepted",
+        "bandwidth",
+        "speedup",
+        "tps",
+        "rps",
+        "qps",
+        "tflops",
+        "gflops",
+        "flops",
+        "mfu",
+        "mbu",
+        "efficiency",
+        "occupancy",
+        "hit",
+        "hits",
+    ]
 )
+"""Words of a name that say that more is better; so does a rate, such as tokens/s or `req_per_s`."""
+LESS_IS_BETTER = frozenset(
+    [
+        "ms",
+        "us",
+        "ns",
+        "s",
+        "sec",
+        "secs",
+        "seconds",
+        "milliseconds",
+        "microseconds",
+        "nanoseconds",
+        "time",
+        "times",
+        "latency",
+        "duration",
+        "delay",
+        "wait",
+        "tpot",
+        "ttft",
+        "itl",
+        "e2e",
+        "skew",
+        "gap",
+        "bubble",
+        "overhead",
+        "miss",
+        "misses",
+        "error",
+        "errors",
+        "failed",
+        "failures",
+        "lost",
+        "drops",
+        "faults",
+        "bytes",
+        "kb",
+        "mb",
+        "gb",
+        "kib",
+        "mib",
+        "gib",
+        "rss",
+        "memory",
+        "joules",
+        "watts",
+        "slowdown",
+    ]
+)
+"""Words that say that less is better."""
+_RATE_UNIT = re.compile(r"(?:/|(?:^|_|\b)per_?)(?:s|sec|secs|second|seconds)(?![a-z])")
+_TIME_UNIT = re.compile(r"(?:^|[^a-z])(?:ms|us|ns|s|sec|seconds)(?:(?:/|_per_|per)[a-z_]+)?$")
+_WORD = re.compile(r"[a-z0-9]+")
 _UNITS = (("_per_s", "/s"), ("_tok_s", "tokens/s"), ("_ms", "ms"), ("_us", "us"), ("_ns", "ns"), ("_s", "s"))
 _TAG = re.compile(r"\[[^\]]*\]$")
 _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
-def metric(name: str) -> Metric:
-    """What `name` means; a name that the registry does not know is taken as it stands.
+def metric(name: str, better: Better | None = None) -> Metric:
+    """What `name` means; of a name that the registry does not know, `better` is what the user says of its direction.
 
-    Its unit is that of its suffix (`_ms`, `_us`, `_ns`, `_s`, `_per_s`; none otherwise); less is better, except for
-    throughput, acceptance, tokens per second and their kin. A tag in brackets at its end (`tpot_ms[bs=32]`) is part
-    of the name alone.
+    Its unit is that of its suffix (`_ms`, `_us`, `_ns`, `_s`, `_per_s`; none otherwise). A tag in brackets at its end
+    (`tpot_ms[bs=32]`) is part of the name alone.
+
+    Raises:
+        UnusableInputError: nothing says whether more or less of it is better, or `better` contradicts the registry.
     """
     base, _ = split_tag(name)
     if (stem := base_in_registry(base)) is not None:
         meaning = _REGISTRY[stem][0]
+        if better is not None and (better == "more") != meaning.higher_is_better:
+            known = "more" if meaning.higher_is_better else "less"
+            raise UnusableInputError(f"metric {name}: {known} of it is better, not {better}")
         return Metric(name, meaning.unit, meaning.higher_is_better, meaning.title)
+    more = better == "more" if better is not None else more_is_better(name)
+    if more is None:
+        raise UnusableInputError(
+            f"metric {name}: nothing says whether more or less of it is better: declare it, as --metric "
+            f'{name}:more or {name}:less, or better = "more" in [gate.metrics."{name}"]'
+        )
+    return Metric(name, unit_of(name), more)
+
+
+def more_is_better(name: str) -> bool | None:
+    """The direction that the words and the unit of a name say; None where they say none, or both."""
+    if (stem := base_in_registry(split_tag(name)[0])) is not None:
+        return _REGISTRY[stem][0].higher_is_better
+    base = split_tag(name)[0].lower()
+    if _RATE_UNIT.search(base):
+        return True
+    words = set(_WORD.findall(base.replace("_", " ")))
+    if _TIME_UNIT.search(base) and not words & MORE_IS_BETTER:
+        return False
+    more, less = bool(words & MORE_IS_BETTER), bool(words & LESS_IS_BETTER)
+    if is_path(name) and not more and unit_of(name) == "ns":
+        return False
+    return more if more != less else None
+
+
+def unit_of(name: str) -> str:
+    """The unit of a metric, "" where its name does not tell."""
+    base, _ = split_tag(name)
+    if (stem := base_in_registry(base)) is not None:
+        return _REGISTRY[stem][0].unit
     if is_path(name):
-        return Metric(name, _path_unit(name), _is_better_high(name))
-    unit = next((unit for suffix, unit in _UNITS if base.endswith(suffix)), "")
-    return Metric(name, unit, _is_better_high(base))
+        return _path_unit(name)
+    if "/" in base:
+        return base.rpartition(" ")[2] if base.rpartition(" ")[2].count("/") == 1 else ""
+    return next((unit for suffix, unit in _UNITS if base.endswith(suffix)), "")
 
 
 def canonical(name: str) -> str:
@@ -355,7 +459,3 @@ def _path_unit(path: str) -> str:
     summary = leaf in Summary.__struct_fields__ and leaf != "n" and not path.startswith("observations")
     unit = next((unit for suffix, unit in _UNITS if leaf.endswith(suffix)), "")
     return "ns" if summary else unit
-
-
-def _is_better_high(name: str) -> bool:
-    return any(stem in name.lower() for stem in _HIGHER_IS_BETTER)

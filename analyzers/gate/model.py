@@ -11,11 +11,18 @@ import msgspec
 
 from analyzers.statistics.confidence_interval import ConfidenceInterval
 
-Verdict = Literal["PASS", "FAIL", "NOT-COMPARABLE", "NO-DATA", "UNDECIDED"]
+Verdict = Literal["PASS", "FAIL", "NOT-COMPARABLE", "INVALID", "NO-DATA", "UNDECIDED"]
 
-EXIT_CODES: dict[Verdict, int] = {"PASS": 0, "FAIL": 1, "NO-DATA": 3, "NOT-COMPARABLE": 5, "UNDECIDED": 5}
+EXIT_CODES: dict[Verdict, int] = {
+    "PASS": 0,
+    "FAIL": 1,
+    "NO-DATA": 3,
+    "INVALID": 4,
+    "NOT-COMPARABLE": 5,
+    "UNDECIDED": 5,
+}
 
-WORST_FIRST: tuple[Verdict, ...] = ("FAIL", "NOT-COMPARABLE", "NO-DATA", "UNDECIDED", "PASS")
+WORST_FIRST: tuple[Verdict, ...] = ("FAIL", "NOT-COMPARABLE", "INVALID", "NO-DATA", "UNDECIDED", "PASS")
 
 
 class Samples(msgspec.Struct, frozen=True):
@@ -43,6 +50,10 @@ class Samples(msgspec.Struct, frozen=True):
     """When a baseline was saved, ISO 8601 in UTC."""
     busy: bool = False
     """Whether others are known to have used the machine while the runs were made."""
+    invalid: list[str] = []
+    """Runs that hold requests which cannot be, each with how many: they have no values."""
+    digests: list[str] = []
+    """What each run shares with its copies alone, in the order of `runs`; [] where nobody knows."""
 
 
 Share = Annotated[float, msgspec.Meta(ge=0, description="a share of 0 or more, as 0.02")]
@@ -60,6 +71,8 @@ class MetricPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Absolute bound on the median of the head, in the metric's unit: at most it, or at least it where higher is better."""
     excluded: Share | None = None
     """The regression that a PASS excludes; None for that of the whole gate."""
+    better: Annotated[Literal["more", "less"], msgspec.Meta(description='"more" or "less"')] | None = None
+    """Which direction is better, for a metric whose name does not tell."""
 
 
 class GatePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +15,16 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from analyzers.errors import UnusableInputError
+from analyzers.gate.metrics import Better
 from analyzers.gate.model import GatePolicy, MetricPolicy
+from analyzers.text.documents import read_toml
 
 DEFAULT_FILE = Path("dsv4bench.toml")
 """Read where it exists in the working directory and no other file is named."""
+
+_TABLE = "gate"
+_WHOLE = 1.0
+"""A share from which on it was hardly meant as one: `tpot=2` reads as 2 %."""
 
 DEFAULT_METRICS = {"tpot": MetricPolicy()}
 
@@ -90,14 +95,26 @@ def policy_of_table(table: Any, source: str) -> GatePolicy:
 def gate_table(file: Path) -> dict[str, Any]:
     """The `[gate]` table of a TOML file as it is written, once it has been checked; {} where the file has none."""
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = read_toml(file.read_bytes())
     except OSError as error:
         raise UnusableInputError(f"{file}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise UnusableInputError(f"{file}: not valid TOML: {error}") from error
+    _check_tables(document, file)
     table = document.get("gate", {})
     policy_of_table(table, str(file))
     return dict(table)
+
+
+def _check_tables(document: Mapping[str, Any], file: Path) -> None:
+    """Refuse what was meant for `gate` and is not called so; in the tool's own file, whatever is not known."""
+    for key in document:
+        if key == _TABLE:
+            continue
+        is_meant = bool(difflib.get_close_matches(key.lower(), [_TABLE], n=1, cutoff=0.7))
+        if is_meant or file.name == DEFAULT_FILE.name:
+            meant = f"; did you mean {_TABLE!r}?" if is_meant else ""
+            raise UnusableInputError(f"{file}: unknown table {key!r}{meant}; known: {_TABLE}")
 
 
 def _values(table: Any, source: str) -> dict[str, Any]:
@@ -139,12 +156,29 @@ def _converted(
 
 def _value(value: Any, hint: Any, source: str, name: str) -> Any:
     try:
+        if "a share" in _allowed(hint):
+            value = _share(value, source, name)
         converted = msgspec.convert(value, hint)
         if isinstance(converted, float) and not math.isfinite(converted):
             raise msgspec.ValidationError("not finite")
     except msgspec.ValidationError as error:
         raise UnusableInputError(f"{source}: {name} = {value!r}: expected {_allowed(hint)}") from error
     return converted
+
+
+def _share(value: Any, source: str, name: str) -> Any:
+    """A share as a number: `"2%"` is 0.02. One of 1 and more must be written in percent."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        try:
+            return float(value.strip().removesuffix("%")) / 100
+        except ValueError:
+            return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and _WHOLE <= value < math.inf:
+        raise UnusableInputError(
+            f"{source}: {name} = {value:g} would be {100 * value:g} %: write {value:g}% or {value / 100:g} for a share of "
+            f"{value:g} %, {100 * value:g}% if that is meant"
+        )
+    return value
 
 
 def _allowed(hint: Any) -> str:
@@ -181,9 +215,10 @@ def _with_options(policy: GatePolicy, options: PolicyOptions) -> GatePolicy:
     if options.metrics:
         metrics = dict(_override(text, metrics) for text in options.metrics)
     for text in options.limits:
-        name, limit = _limit(text)
+        written, better = _direction(text)
+        name, limit = _limit(written)
         known = metrics.get(name, MetricPolicy(max_regression=None))
-        metrics[name] = msgspec.structs.replace(known, limit=limit)
+        metrics[name] = msgspec.structs.replace(known, limit=limit, better=better or known.better)
     if options.proof or options.excluded is not None:
         # The option speaks for all metrics, whatever a file says of one of them.
         metrics = {name: msgspec.structs.replace(known, excluded=None) for name, known in metrics.items()}
@@ -192,8 +227,11 @@ def _with_options(policy: GatePolicy, options: PolicyOptions) -> GatePolicy:
 
 
 def _override(text: str, known: dict[str, MetricPolicy]) -> tuple[str, MetricPolicy]:
-    name, threshold = _split(text, "--metric")
+    written, better = _direction(text)
+    name, threshold = _split(written, "--metric")
     asked = known.get(name, MetricPolicy())
+    if better is not None:
+        asked = msgspec.structs.replace(asked, better=better)
     if threshold is not None:
         share = _option(threshold, text, "max_regression", "--metric")
         asked = msgspec.structs.replace(asked, max_regression=share)
@@ -207,6 +245,14 @@ def _limit(text: str) -> tuple[str, float]:
     return name, _option(limit, text, "limit", "--limit")
 
 
+def _direction(text: str) -> tuple[str, Better | None]:
+    """`hits=0.05:more` as `hits=0.05` and what is better."""
+    for better in get_args(Better):
+        if text.strip().endswith(f":{better}"):
+            return text.strip().removesuffix(f":{better}"), better
+    return text, None
+
+
 def _split(text: str, option: str) -> tuple[str, str | None]:
     """`step_time=0.05` or `step_time=5%` as name and number; the `=` inside `tpot_ms[bs=32]` is part of the name."""
     name, equals, value = text.rpartition("=")
@@ -218,14 +264,14 @@ def _split(text: str, option: str) -> tuple[str, str | None]:
 
 
 def _option(value: str, text: str, key: str, option: str) -> float:
-    """The number that an option gives to `key`, `5%` being 0.05."""
+    """The number that an option gives to `key`; a share may be written as `5%`."""
+    hint = get_type_hints(MetricPolicy, include_extras=True)[key]
     try:
         number = float(value.strip().removesuffix("%"))
     except ValueError as error:
         raise UnusableInputError(f"{option} {text!r}: {value!r} is no number") from error
-    share = number / 100 if value.strip().endswith("%") else number
-    hint = get_type_hints(MetricPolicy, include_extras=True)[key]
-    return float(_value(share, hint, f"{option} {text}", key))
+    written: Any = value.strip() if value.strip().endswith("%") else number
+    return float(_value(written, hint, f"{option} {text}", key))
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

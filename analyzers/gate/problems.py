@@ -19,6 +19,11 @@ class Problem:
     verdict: Verdict
     reason: str
 
+    @property
+    def is_of_data(self) -> bool:
+        """Whether values are missing, rather than not to be compared."""
+        return self.verdict in ("NO-DATA", "INVALID")
+
 
 def without_failed(
     base: Samples | None, head: Samples, leniency: Leniency
@@ -34,14 +39,15 @@ def without_failed(
 
 
 def _without_failed(side: Samples, label: str) -> tuple[Samples, list[str]]:
-    if not side.failed:
+    if not side.failed and not side.invalid:
         return side, []
-    # A failed run has no values.
+    # Such a run has no values.
     metrics: dict[str, list[float | None]] = {
         name: [*values_of(values)] for name, values in side.metrics.items()
     }
-    kept = msgspec.structs.replace(side, metrics=metrics, failed=[], runs=[])
-    return kept, [f"{label}: left out {_failed_runs(side)}"]
+    kept = msgspec.structs.replace(side, metrics=metrics, failed=[], invalid=[], runs=[], digests=[])
+    told = [f"{label}: left out {_failed_runs(side)}"] if side.failed else []
+    return kept, [*told, *(f"{label}: left out a run: {text}" for text in side.invalid)]
 
 
 def find_problem(
@@ -59,6 +65,9 @@ def find_problem(
     """
     judged = [pair for pair in pairs if pair.asked is not None]
     named = [pair for pair in judged if pair.head is not None]
+    for label, side in (("candidate", head), ("baseline", base)):
+        if side is not None and side.invalid:
+            return Problem("INVALID", _invalid_runs(side, label, judged, is_base=side is base))
     if head.failed:
         return Problem("NO-DATA", f"no data: the candidate has {_failed_runs(head)}")
     if base is None:
@@ -83,7 +92,11 @@ def _is_tolerated(item: Difference, *, stored: bool) -> bool:
 
 
 def _shared_run(base: Samples, head: Samples) -> str | None:
-    """A run that is on both sides, and so would speak for itself: it has the same place and the same values."""
+    """A run that is on both sides, and so would speak for itself: by its digest, or its place and values."""
+    of_base = set(base.digests)
+    for label, digest in zip(head.runs, head.digests, strict=False):
+        if digest in of_base:
+            return label
     for label in dict.fromkeys(base.runs):
         if label in head.runs and _values_of_run(base, label) == _values_of_run(head, label):
             return label
@@ -94,6 +107,16 @@ def _values_of_run(side: Samples, label: str) -> dict[str, float]:
     position = side.runs.index(label)
     at = {name: values[position] for name, values in side.metrics.items() if len(values) == len(side.runs)}
     return {name: value for name, value in at.items() if value is not None}
+
+
+def _invalid_runs(side: Samples, label: str, judged: Sequence[Pair], *, is_base: bool) -> str:
+    """That requests of the side cannot be, and what is left of its metrics."""
+    more = f" (and {len(side.invalid) - 1} more such runs)" if len(side.invalid) > 1 else ""
+    told = f"{side.invalid[0]}{more}"
+    if all(without_values(pair.base if is_base else pair.head) for pair in judged):
+        names = _names(judged) or "no metric"
+        return f"{names} has no valid samples: {told}"
+    return f"the {label} has an invalid run: {told}"
 
 
 def _failed_runs(side: Samples) -> str:

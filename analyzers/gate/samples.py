@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,23 @@ from analyzers.gate.comparability import describe, differences, machine_name, ru
 from analyzers.gate.machine import Conditions, conditions_of, was_busy, what_moved
 from analyzers.gate.metrics import REGISTRY, run_values, stated_basis
 from analyzers.gate.model import Samples
+from analyzers.readers.load_report import IssueKind
+from analyzers.recording.benchmarks import is_there
+from analyzers.recording.copies import content_identity, copies_among, digest_of, notes_on
 from analyzers.recording.recording import load_recording
 from analyzers.recording.run_directory import run_files
 from analyzers.report.model import Report
 from analyzers.rundir import Manifest, RunDirectory, write_json_atomically
 from analyzers.table.arguments import valid_text
+from analyzers.text.documents import RepeatedKeyError, read_unambiguous_json
 from analyzers.text.output import writing
+from analyzers.text.words import counted
 
 _GLOB = "*?["
+_RUN_KEYS = frozenset({"traceEvents", "ph", "benchmarks"})
+"""Keys of a document that is a run: a trace, one event of it, or a report of requests."""
+
+_INVALID: frozenset[IssueKind] = frozenset({"bad_request", "request_id_twice"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +43,13 @@ class _Run:
     manifest: Manifest | None
     problem: str | None
     """Why it is no measurement."""
+    invalid: str | None
+    """Which of its requests cannot be."""
+    digest: str
+    """What it shares with its copies alone."""
     lost: int
+    unknown: list[str]
+    """What its requests do not tell."""
     stated: str | None
     """What stands for the requests where no client measured them."""
 
@@ -44,7 +58,8 @@ def read_samples(paths: Sequence[Path], names: Iterable[str] = ()) -> Samples:
     """One side of a comparison out of `paths`: samples files, run directories, directories of runs, globs of any, or
     a trace or request records as one run.
 
-    `names` are metrics beyond the registry to take from runs: paths in their reports. A run named twice counts once.
+    `names` are metrics beyond the registry to take from runs: paths in their reports. A run named twice counts once, and so
+    does one of which copies are named.
 
     Raises:
         UnusableInputError: a path cannot be read, is no samples file and no run, or a name is unknown.
@@ -60,7 +75,7 @@ def read_samples(paths: Sequence[Path], names: Iterable[str] = ()) -> Samples:
         else:
             runs += _runs_in(path)
     if runs:
-        parts.append(_samples_of([_read_run(run, wanted) for run in _distinct(runs)]))
+        parts.append(_samples_of_paths(runs, wanted))
     joined = join_samples(parts)
     return msgspec.structs.replace(joined, source=", ".join(str(path) for path in paths))
 
@@ -77,10 +92,43 @@ def samples_of_runs(
         UnusableInputError: no directory is given, or one is no run directory.
         NotComparableError: the runs differ in configuration or machine.
     """
-    wanted = list(names)
-    runs = [_read_run(directory, wanted) for directory in _distinct(directories)]
-    samples = _samples_of(runs, conditions=conditions)
+    samples = _samples_of_paths(directories, list(names), conditions=conditions)
     return msgspec.structs.replace(samples, source=", ".join(str(path) for path in directories))
+
+
+def _samples_of_paths(paths: Sequence[Path], names: Sequence[str], *, conditions: bool = True) -> Samples:
+    """The samples of runs, each once wherever its copies lie."""
+    distinct = _distinct(paths)
+    copies = copies_among(distinct) if len(distinct) > 1 else []
+    left_out = {copy.path for copy in copies}
+    runs = [_read_run(path, names) for path in distinct if path not in left_out]
+    samples = _samples_of(runs, conditions=conditions)
+    return msgspec.structs.replace(samples, warnings=[*notes_on(copies), *samples.warnings])
+
+
+def _once(parts: Sequence[Samples]) -> list[Samples]:
+    """The parts without those that repeat the runs of one before, which is said.
+
+    Raises:
+        UnusableInputError: some of the runs of a part are those of one before, and some are not.
+    """
+    seen: set[str] = set()
+    kept: list[Samples] = []
+    for part in parts:
+        digests = set(part.digests) or {digest_of([part.metrics, part.config, part.machine])}
+        repeated = digests & seen
+        if repeated and repeated != digests:
+            raise UnusableInputError(
+                f"{part.source}: {len(repeated)} of its {len(digests)} runs are also named by themselves or in another "
+                "file: name each run once"
+            )
+        seen |= digests
+        if repeated:
+            note = f"{part.source}: the runs of another input once more: counted once"
+            kept[0] = msgspec.structs.replace(kept[0], warnings=[*kept[0].warnings, note])
+        else:
+            kept.append(part)
+    return kept
 
 
 def write_samples(path: Path, samples: Samples) -> None:
@@ -98,7 +146,7 @@ def _expand(paths: Sequence[Path]) -> list[Path]:
         raise UnusableInputError("nothing to read: name run directories or a samples file")
     found: list[Path] = []
     for path in paths:
-        if path.exists() or not any(character in str(path) for character in _GLOB):
+        if is_there(path) or not any(character in str(path) for character in _GLOB):
             found.append(path)
             continue
         matches = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
@@ -114,7 +162,7 @@ def _distinct(paths: Sequence[Path]) -> list[Path]:
 
 def _runs_in(path: Path) -> list[Path]:
     """The runs that `path` stands for: itself, or the run directories inside it."""
-    if not path.exists():
+    if not is_there(path):
         raise UnusableInputError(f"{path}: does not exist; name a run directory or a samples file")
     if path.name == "run.json":
         return [path.parent]
@@ -132,14 +180,16 @@ def _samples_document(path: Path) -> dict[str, Any] | None:
     if not path.is_file() or path.suffix != ".json" or path.name == "run.json":
         return None
     try:
-        document = valid_text(json.loads(path.read_bytes().decode("utf-8-sig")))
+        document = valid_text(read_unambiguous_json(path.read_bytes().decode("utf-8-sig")))
     except OSError as error:
         raise UnusableInputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except RepeatedKeyError as error:
+        raise UnusableInputError(f"{path}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise UnusableInputError(f"{path}: not a samples file: not valid JSON: {error}") from error
     if isinstance(document, dict) and "metrics" in document:
         return document
-    if isinstance(document, dict) and ("traceEvents" in document or "ph" in document):
+    if isinstance(document, dict) and not _RUN_KEYS.isdisjoint(document):
         return None
     raise UnusableInputError(
         f'{path}: not a samples file: it needs {{"metrics": {{"tpot_ms": [one value a run, ...]}}}}'
@@ -156,11 +206,22 @@ def _from_document(document: dict[str, Any], path: Path) -> Samples:
 def _read_run(path: Path, names: Sequence[str]) -> _Run:
     recording = load_recording([path])
     report = analyze_recording(recording)
-    problem = _problem(report)
+    problem, invalid = _problem(report), _invalid(report)
     wanted = dict.fromkeys([*REGISTRY, *names])
     # Values of a run that failed are not those of the whole run.
-    values = run_values(report, wanted) if problem is None else dict.fromkeys(wanted)
-    return _Run(str(path), values, recording.manifest, problem, report.lost, stated_basis(report))
+    is_sound = problem is None and invalid is None
+    values = run_values(report, wanted) if is_sound else dict.fromkeys(wanted)
+    return _Run(
+        str(path),
+        values,
+        recording.manifest,
+        problem,
+        invalid,
+        content_identity(path),
+        report.lost,
+        [finding.title for finding in report.findings if finding.code == "request_fields"],
+        stated_basis(report),
+    )
 
 
 def _problem(report: Report) -> str | None:
@@ -171,6 +232,18 @@ def _problem(report: Report) -> str | None:
         if figures.phase == "measured" and figures.failed:
             return f"{figures.failed} of {figures.requests} requests failed"
     return None if report.has_data else "nothing was measured"
+
+
+def _invalid(report: Report) -> str | None:
+    """Which requests cannot be, or that nothing is left of what was recorded; None where neither is so."""
+    entries = [entry for entry in report.inputs if entry.format == "requests"]
+    issues = [issue for entry in entries for issue in entry.issues if issue.kind in _INVALID]
+    if issues:
+        requests = sum(entry.records for entry in entries)
+        return f"{sum(issue.lost for issue in issues)} of {requests} requests invalid, first at {issues[0].where}"
+    if report.lost and not report.has_data:
+        return f"{report.lost} of {counted(report.records, 'record')} lost"
+    return None
 
 
 def _samples_of(runs: Sequence[_Run], *, conditions: bool = True) -> Samples:
@@ -190,7 +263,8 @@ def _samples_of(runs: Sequence[_Run], *, conditions: bool = True) -> Samples:
 
 def _of_one(run: _Run) -> Samples:
     manifest = run.manifest
-    warnings = [f"{run.label}: {run.lost} records were lost"] if run.lost else []
+    warnings = [f"{run.label}: {counted(run.lost, 'record')} lost"] if run.lost else []
+    warnings += [f"{run.label}: {text}" for text in run.unknown]
     if manifest is not None and manifest.faults:
         warnings.append(f"{run.label}: faults were injected on request")
     if manifest is not None and manifest.restarts:
@@ -207,7 +281,9 @@ def _of_one(run: _Run) -> Samples:
         runs=[run.label],
         warnings=warnings,
         source=run.label,
-        failed=[f"{run.label}: {run.problem}"] if run.problem else [],
+        failed=[f"{run.label}: {run.problem}"] if run.problem and not run.invalid else [],
+        invalid=[f"{run.invalid} ({run.label})"] if run.invalid else [],
+        digests=[run.digest],
         revision=manifest.git.get("revision") if manifest is not None else None,
     )
 
@@ -224,11 +300,13 @@ def _dirty(runs: Sequence[_Run]) -> list[str]:
 
 
 def join_samples(parts: Sequence[Samples]) -> Samples:
-    """All parts, at least one, as one side.
+    """All parts, at least one, as one side; the runs of a part that are those of one before count once.
 
     Raises:
+        UnusableInputError: only some of the runs of a part are those of one before.
         NotComparableError: they are not of one configuration and machine.
     """
+    parts = _once(parts)
     first = parts[0]
     metrics: dict[str, list[float | None]] = {}
     for part in parts:
@@ -250,6 +328,10 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
         warnings=[*dict.fromkeys(text for part in parts for text in part.warnings), *mixed],
         source=first.source,
         failed=[text for part in parts for text in part.failed],
+        invalid=[text for part in parts for text in part.invalid],
+        digests=[digest for part in parts for digest in part.digests]
+        if all(part.digests for part in parts)
+        else [],
         revision=revisions[0] if len(revisions) == 1 else None,
         saved=first.saved if len(parts) == 1 else None,
         busy=any(part.busy for part in parts),

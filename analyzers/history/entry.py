@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from pathlib import Path
@@ -15,6 +14,7 @@ from analyzers.errors import UnusableInputError
 from analyzers.gate.comparability import machine_name, run_config
 from analyzers.gate.metrics import run_values
 from analyzers.readers.manifest import read_manifest
+from analyzers.recording.copies import digest_of, run_identity
 from analyzers.rundir import Manifest, RunDirectory
 
 UNKNOWN = "unknown"
@@ -71,8 +71,8 @@ def read_entry(directory: Path) -> Entry:
     status, note, figures = _figures(directory, manifest)
     config = run_config(manifest)
     return Entry(
-        identity=_identity(run),
-        origin=_digest(
+        identity=run_identity(run),
+        origin=digest_of(
             [manifest.profile, manifest.host.hostname, manifest.clocks, manifest.timing.started_ns]
         ),
         profile=_text(config.get("profile")),
@@ -117,20 +117,6 @@ def _started_ns(manifest: Manifest, path: Path) -> int:
     if not 0 <= started < 2**63:
         raise UnusableInputError(f"{path}: its clocks make no time: {started} ns since 1970")
     return started
-
-
-def _identity(run: RunDirectory) -> str:
-    """Of the manifest as it stands, not as this version reads it: a later one may know more keys."""
-    try:
-        manifest = msgspec.json.decode(run.manifest.read_bytes())
-        requests = run.requests.read_bytes() if run.requests.is_file() else b""
-    except OSError as error:
-        raise UnusableInputError(f"{run.root}: cannot be read: {error.strerror or error}") from error
-    return _digest([manifest, hashlib.sha256(requests).hexdigest()])
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()
 
 
 def _text(value: object) -> str:

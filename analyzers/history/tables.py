@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyzers.gate.metrics import metric
+from analyzers.gate.metrics import unit_of
 from analyzers.history.entry import COMPLETE
 from analyzers.history.trends import Series, Trend, day, figure, minute
 from analyzers.text.figures import percent
@@ -84,5 +84,5 @@ def runs_table(series: Series, trends: Sequence[Trend], title: str) -> Table:
 
 
 def _titled(name: str) -> str:
-    unit = metric(name).unit
+    unit = unit_of(name)
     return f"{name}, {unit}" if unit else name

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,8 +24,12 @@ BIND_AHEAD = "ext.dsv4bench.bind_ahead"
 PHASES = ("pre_bind", "bind", "post_bind", "runner_run", "validate", "claim_release")
 _PHASE_OF_NAME = {f"{ROOT}.{phase}": phase for phase in PHASES}
 _DEVICE_WALL = f"{ROOT}.runner_run.device_wall"
+_SCHED = f"{_DEVICE_WALL}.sched"
+_DEVICE_PHASES = frozenset({_DEVICE_WALL, _SCHED})
 
 RunKey = tuple[tuple[str, int | str | None], int]
+Keyed = dict[tuple[int, tuple[int | str, ...]], dict[int, "RankRun"]]
+"""(life, identity) -> rank -> its run."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,10 @@ class RankRun:
     invocation: int
     incarnation: int = 0
     """Which of the processes that had the rank's pid did it: their ids begin again."""
+    behind_exchange_ns: int | None = None
+    """The device wall's part behind the last exchange with other ranks, where a rank of dsv4bench tells it."""
+    life: int = 0
+    """Which life of the recording it is of: ids, rounds and neighbours are those of one life."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,8 @@ class Round:
     callable: str
     runs: Mapping[int, RankRun]
     missing: tuple[int, ...]
+    life: int = 0
+    """Which life of the recording it is of."""
 
     @property
     def complete(self) -> bool:
@@ -91,7 +102,7 @@ def rank_runs(spans: SpanTable, names: DispatchNames) -> tuple[list[RankRun], in
     Phases belong to the root of the same (process, invocation); where several roots share it, to the one
     whose interval holds them.
     """
-    in_chip = spans.where_name(lambda name: name in (ROOT, _DEVICE_WALL) or name in _PHASE_OF_NAME)
+    in_chip = spans.where_name(lambda name: name == ROOT or name in _DEVICE_PHASES or name in _PHASE_OF_NAME)
     rows = np.flatnonzero(in_chip & (spans.rank != ABSENT))
     roots: dict[RunKey, list[int]] = {}
     children: dict[RunKey, list[int]] = {}
@@ -101,13 +112,28 @@ def rank_runs(spans: SpanTable, names: DispatchNames) -> tuple[list[RankRun], in
     for row, lane, invocation, root in zip(*columns, strict=True):
         (roots if root else children).setdefault((processes[lane], invocation), []).append(row)
     callables = name_runs(spans, [row for group in roots.values() for row in group], names)
+    lives = max(spans.lives.values(), default=0) + 1
     ahead = _bound_ahead(spans)
     runs = [
-        _run(spans, row, callables[row], children.get(key, []), ahead, alone=len(group) == 1)
+        _run(
+            spans,
+            row,
+            _label(callables[row], spans.lives.get(key[0], 0), lives, names),
+            children.get(key, []),
+            ahead,
+            alone=len(group) == 1,
+        )
         for key, group in roots.items()
         for row in group
     ]
     return runs, sum(key not in roots for key in children)
+
+
+def _label(callable_name: str, life: int, lives: int, names: DispatchNames) -> str:
+    """The callable of a run; where only its hash names it, together with its life: lives may run different programs."""
+    if lives == 1 or callable_name in names.callables:
+        return callable_name
+    return f"{callable_name}, life {life + 1} of {lives}"
 
 
 def _bound_ahead(spans: SpanTable) -> dict[tuple[int, int], Interval]:
@@ -129,25 +155,29 @@ def _run(
 ) -> RankRun:
     interval = _interval(spans, root)
     phases: dict[str, Interval] = {}
-    device_wall_ns: int | None = None
+    device: dict[str, Interval] = {}
     for row in children:
         name = spans.name_of(row)
-        if name == _DEVICE_WALL:
+        if name in _DEVICE_PHASES:
             # Its clock is the device's own: which of several roots it belongs to cannot be told.
             if alone and spans.clock[row] == Clock.DEVICE:
-                device_wall_ns = int(spans.duration_ns[row])
+                device[name] = _interval(spans, row)
             continue
         child = _interval(spans, row)
         inside = interval.start_ns <= child.start_ns and child.start_ns <= interval.end_ns
         if spans.clock[row] == Clock.HOST and (alone or inside):
             phases.setdefault(_PHASE_OF_NAME[name], child)
+    bound_ahead = ahead.get((int(spans.rank[root]), int(spans.dispatch_id[root])))
+    wall, sched = device.get(_DEVICE_WALL), device.get(_SCHED)
+    # Only dsv4bench binds ahead, and only its sched ends with the last exchange (docs/engine.md, Device phases).
+    own_sched = sched if bound_ahead is not None else None
     return RankRun(
         rank=int(spans.rank[root]),
         callable=callable_name,
         root=interval,
         phases=phases,
-        bound_ahead=ahead.get((int(spans.rank[root]), int(spans.dispatch_id[root]))),
-        device_wall_ns=device_wall_ns,
+        bound_ahead=bound_ahead,
+        device_wall_ns=wall.duration_ns if wall is not None else None,
         run_id=int(spans.run_id[root]),
         dispatch_id=int(spans.dispatch_id[root]),
         run_epoch=int(spans.run_epoch[root]),
@@ -155,6 +185,8 @@ def _run(
         generation=int(spans.generation[root]),
         invocation=int(spans.invocation[root]),
         incarnation=spans.lane_of(root).incarnation,
+        behind_exchange_ns=wall.end_ns - own_sched.end_ns if wall and own_sched else None,
+        life=spans.lives.get(spans.lane_of(root).process, 0),
     )
 
 
@@ -180,20 +212,29 @@ _KEYS: list[tuple[MatchedBy, Callable[[RankRun], tuple[int, ...] | None]]] = [
 ]
 
 
-def match_rounds(runs: list[RankRun], without_root: int = 0) -> RoundMatching:
-    """Match `runs` across ranks by the first identity that every run has, once a rank, shared by the ranks.
+def match_rounds(
+    runs: list[RankRun], without_root: int = 0, *, silent: Collection[tuple[int, int]] = ()
+) -> RoundMatching:
+    """Match `runs` across ranks, life by life, by the first identity that every run has, once a rank, shared by ranks.
 
-    Else by order within each callable. A lost run leaves its round incomplete and shifts no other.
+    Else by order within each callable. A lost run leaves its round incomplete and shifts no other. `silent` are the
+    (life, rank) of processes that took part and of which no run was read.
     """
-    ranks = tuple(sorted({run.rank for run in runs}))
+    ranks: dict[int, set[int]] = {}
+    for run in runs:
+        ranks.setdefault(run.life, set()).add(run.rank)
     started_again = any(run.incarnation for run in runs)
+    shared: tuple[Keyed, MatchedBy] | None = None
     for matched_by, key_of in _KEYS:
-        keyed = _by_key(runs, key_of, len(ranks))
+        keyed = _by_key(runs, key_of, ranks)
         if keyed is None and started_again:
-            keyed = _by_key(runs, _within_incarnation(key_of), len(ranks))
+            keyed = _by_key(runs, _within_incarnation(key_of), ranks)
         if keyed is not None:
-            return _matching(keyed, matched_by, ranks, without_root)
-    return _matching(_by_order(runs), "order", ranks, without_root)
+            shared = keyed, matched_by
+            break
+    for life, rank in silent:
+        ranks.setdefault(life, set()).add(rank)
+    return _matching(*(shared or (_by_order(runs), "order")), ranks, without_root)
 
 
 def _within_incarnation(
@@ -207,54 +248,69 @@ def _within_incarnation(
 
 
 def _by_key(
-    runs: list[RankRun], key_of: Callable[[RankRun], tuple[int, ...] | None], ranks: int
-) -> dict[Hashable, dict[int, RankRun]] | None:
-    rounds: dict[Hashable, dict[int, RankRun]] = {}
+    runs: list[RankRun],
+    key_of: Callable[[RankRun], tuple[int, ...] | None],
+    ranks: Mapping[int, Collection[int]],
+) -> Keyed | None:
+    rounds: Keyed = {}
     for run in runs:
         key = key_of(run)
-        if key is None or run.rank in rounds.setdefault(key, {}):
+        if key is None or run.rank in (members := rounds.setdefault((run.life, key), {})):
             return None
-        rounds[key][run.rank] = run
-    shared = sum(len(members) > 1 for members in rounds.values())
-    # Ids that ranks count each for themselves would hardly coincide: that is no identity.
-    return rounds if ranks < 2 or 2 * shared >= len(rounds) else None
+        members[run.rank] = run
+    for life, of_life in ranks.items():
+        sizes = [len(members) for (number, _), members in rounds.items() if number == life]
+        # Ids that ranks count each for themselves would hardly coincide: that is no identity.
+        if len(of_life) > 1 and 2 * sum(size > 1 for size in sizes) < len(sizes):
+            return None
+    return rounds
 
 
-def _by_order(runs: list[RankRun]) -> dict[Hashable, dict[int, RankRun]]:
-    position: Counter[tuple[int, str]] = Counter()
-    rounds: dict[Hashable, dict[int, RankRun]] = {}
+def _by_order(runs: list[RankRun]) -> Keyed:
+    position: Counter[tuple[int, int, str]] = Counter()
+    rounds: Keyed = {}
     for run in sorted(runs, key=lambda run: run.root.start_ns):
-        index = position[run.rank, run.callable]
-        position[run.rank, run.callable] += 1
-        rounds.setdefault((run.callable, index), {})[run.rank] = run
+        index = position[run.life, run.rank, run.callable]
+        position[run.life, run.rank, run.callable] += 1
+        rounds.setdefault((run.life, (run.callable, index)), {})[run.rank] = run
     return rounds
 
 
 def _matching(
-    keyed: Mapping[Hashable, dict[int, RankRun]],
-    matched_by: MatchedBy,
-    ranks: tuple[int, ...],
-    without_root: int,
+    keyed: Keyed, matched_by: MatchedBy, ranks: Mapping[int, Collection[int]], without_root: int
 ) -> RoundMatching:
     rounds = []
-    for key, members in keyed.items():
+    for (life, key), members in keyed.items():
         names = Counter(run.callable for run in members.values())
         rounds.append(
             Round(
-                key=tuple(part for part in key if isinstance(part, int)) if isinstance(key, tuple) else (),
+                key=tuple(part for part in key if isinstance(part, int)),
                 callable=names.most_common(1)[0][0],
                 runs=dict(sorted(members.items())),
-                missing=tuple(rank for rank in ranks if rank not in members),
+                missing=tuple(rank for rank in sorted(ranks[life]) if rank not in members),
+                life=life,
             )
         )
     rounds.sort(key=lambda item: (min(run.root.start_ns for run in item.runs.values()), item.key))
     return RoundMatching(
         rounds=rounds,
         matched_by=matched_by,
-        ranks=ranks,
+        ranks=tuple(sorted(set().union(*ranks.values()))),
         not_overlapping=sum(not _roots_overlap(item) for item in rounds),
         without_root=without_root,
     )
+
+
+def renamed(matching: RoundMatching, callables: Mapping[str, str]) -> RoundMatching:
+    """The rounds, and the runs in them, under other labels."""
+    rounds = []
+    for item in matching.rounds:
+        name = callables.get(item.callable)
+        if name is not None:
+            runs = {rank: dataclasses.replace(run, callable=name) for rank, run in item.runs.items()}
+            item = dataclasses.replace(item, callable=name, runs=runs)
+        rounds.append(item)
+    return dataclasses.replace(matching, rounds=rounds)
 
 
 class LostRun(msgspec.Struct, frozen=True):
@@ -273,17 +329,18 @@ def lost_runs(matching: RoundMatching, completed: Collection[int]) -> list[LostR
     """
     if matching.matched_by == "order":
         return []
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
+    first: dict[tuple[int, int], int] = {}
+    last: dict[tuple[int, int], int] = {}
     for index, item in enumerate(matching.rounds):
         for rank in item.runs:
-            first.setdefault(rank, index)
-            last[rank] = index
+            first.setdefault((item.life, rank), index)
+            last[item.life, rank] = index
     lost = []
     for index, item in enumerate(matching.rounds):
         dispatch = None if item.dispatch_id == ABSENT else item.dispatch_id
         for rank in item.missing:
-            if first[rank] < index < last[rank] or item.dispatch_id in completed:
+            edges = first.get((item.life, rank), index), last.get((item.life, rank), index)
+            if edges[0] < index < edges[1] or item.dispatch_id in completed:
                 lost.append(LostRun(rank, item.callable, dispatch))
     return lost
 

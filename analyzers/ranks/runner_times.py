@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -34,7 +35,7 @@ class RunnerTimes:
 
     @classmethod
     def of(cls, rounds: Sequence[Round]) -> RunnerTimes:
-        """Of the rounds of one matching: complete ones have the same ranks."""
+        """Of the rounds of one matching that have the ranks that most of them have: those of one life do."""
         found = [
             (position, [run.phases["runner_run"] for run in item.runs.values()])
             for position, item in enumerate(rounds)
@@ -42,7 +43,10 @@ class RunnerTimes:
             and len(item.runs) > 1
             and all("runner_run" in run.phases for run in item.runs.values())
         ]
-        ranks = tuple(rounds[found[0][0]].runs) if found else ()
+        # Lives of one recording may have different ranks: a matrix has those of one of them.
+        sizes = Counter(tuple(rounds[position].runs) for position, _ in found)
+        ranks = sizes.most_common(1)[0][0] if found else ()
+        found = [entry for entry in found if tuple(rounds[entry[0]].runs) == ranks]
         times = np.array([runners for _, runners in found], dtype=np.int64).reshape(len(found), len(ranks), 2)
         positions = np.array([position for position, _ in found], dtype=np.intp)
         return cls(ranks, positions, start_ns=times[:, :, 0], end_ns=times[:, :, 1])

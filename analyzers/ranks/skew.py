@@ -278,12 +278,12 @@ def _duration(interval: Interval | None) -> int:
 def _bubbles(matching: RoundMatching) -> dict[tuple[int, int], int]:
     """(rank, root start) -> ns from that runner's end to the start of the rank's next one.
 
-    Only between neighbouring rounds of one callable: the gap before a prefill is no bubble of decode, and neither
+    Only between neighbouring rounds of one callable and life: the gap before a prefill is no bubble of decode, and neither
     is the time of a run whose record was lost.
     """
     bubbles: dict[tuple[int, int], int] = {}
     for current, following in pairwise(matching.rounds):
-        if current.callable != following.callable:
+        if current.callable != following.callable or current.life != following.life:
             continue
         for rank in current.runs.keys() & following.runs.keys():
             run, after = current.runs[rank], following.runs[rank]

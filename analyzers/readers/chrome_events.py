@@ -10,8 +10,11 @@ from typing import Any
 import msgspec
 
 from analyzers.readers.json_objects import value_at
+from analyzers.readers.load_report import IssueKind
+from analyzers.readers.utf8 import is_utf8
 from analyzers.rundir import DEVICE_VARIABLES
 from analyzers.table.arguments import LENIENT_JSON, valid_text
+from analyzers.table.json_escapes import double_stray_backslashes
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d{1,3})?", re.ASCII)
 _LARGEST_EXPONENT = 17
@@ -71,13 +74,37 @@ def nanoseconds(raw: msgspec.Raw) -> int | None:
     return value if abs(value) <= _LARGEST_NS else None
 
 
+def text_of(value: Any) -> str:
+    """A name or a category as text; "" for a missing one."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else str(value)
+
+
 def event_of(raw: bytes) -> Event:
-    """The event in `raw`, a JSON object by Python's reading: bytes that are not UTF-8 become U+FFFD."""
+    """The event in `raw`, a JSON object by Python's reading.
+
+    Bytes that are not UTF-8 become U+FFFD, and a backslash that begins no escape stands for itself.
+
+    Raises:
+        ValueError, RecursionError: it is none.
+    """
     text = raw.decode(errors="replace")
     try:
         return EVENT.decode(text.encode())
     except (msgspec.DecodeError, RecursionError, ValueError):
+        text = double_stray_backslashes(text).text
         return _lenient_event(LENIENT_JSON.decode(text))
+
+
+def damage_of(raw: bytes) -> list[IssueKind]:
+    """What was repaired to read the event in `raw`."""
+    found: list[IssueKind] = []
+    if not is_utf8(raw):
+        found.append("invalid_utf8")
+    if double_stray_backslashes(raw.decode("latin-1")).stray:
+        found.append("invalid_escape")
+    return found
 
 
 def _lenient_event(value: dict[str, Any]) -> Event:

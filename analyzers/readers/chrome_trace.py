@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from analyzers.errors import UnusableInputError
-from analyzers.readers.begin_end import OpenSpans, TimedEvent
-from analyzers.readers.chrome_events import Envelope, Event, nanoseconds
+from analyzers.readers.begin_end import BEGINS, ENDS, BeginsAndEnds, TimedEvent
+from analyzers.readers.chrome_events import Envelope, Event, nanoseconds, text_of
+from analyzers.readers.durations import DurationCheck
 from analyzers.readers.event_columns import (
     NotOrdinaryError,
     argument_columns,
     has_arguments,
+    ids_of_event,
     lane_labels,
     text_column,
     time_column,
@@ -26,6 +28,7 @@ from analyzers.readers.event_layout import is_undecided, layout_of
 from analyzers.readers.event_stream import EventStream
 from analyzers.readers.files import PIECE, OpenedFile, open_file
 from analyzers.readers.load_report import IssueCounter, LoadReport
+from analyzers.readers.trace_names import TraceNames
 from analyzers.table.arguments import ArgumentFile, ArgumentList, decode_arguments
 from analyzers.table.spans import (
     ABSENT,
@@ -33,10 +36,10 @@ from analyzers.table.spans import (
     Int64s,
     Kind,
     Lane,
+    Mask,
     Source,
     SpanTable,
     SpanTableBuilder,
-    as_id,
 )
 
 _SHORTEST_HEAD = 1 << 12
@@ -47,10 +50,7 @@ _DAY_NS = 86_400 * 1_000_000_000
 _UNFINISHED_NS = -1000
 """dur -1: how several profilers write a span that had not ended."""
 
-_HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")
-_LONGEST_ID = 40
 _INSTANTS = frozenset("iIRn")
-_BEGINS, _ENDS = frozenset("bS"), frozenset("eF")
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def read(opened: OpenedFile, *, clock: Clock = Clock.FILE) -> ChromeTrace:
     assembler = _Assembler(opened.name, clock, opened.issues, arguments)
     stream = EventStream(opened.pieces(), layout, opened.issues)
     for batch in stream:
-        assembler.add(batch.events, batch.offsets)
+        assembler.add(batch.events, batch.offsets, stream.where)
     trace = assembler.trace(stream.envelope)
     if layout.is_lines and not trace.report.parsed and opened.issues.lost("bad_line"):
         raise UnusableInputError(f"{opened.name}: not a trace: no traceEvents and no line that is an event")
@@ -134,7 +134,7 @@ class _Assembler:
         self, path: str, clock: Clock, issues: IssueCounter, arguments: ArgumentList | ArgumentFile
     ) -> None:
         self.spans = SpanTableBuilder(Source.SERVING)
-        self.invalid = SpanTableBuilder(Source.SERVING)
+        self.invalid = SpanTableBuilder(Source.SERVING, self.spans.ids)
         self.records = 0
         self.parsed = 0
         self._path = path
@@ -143,18 +143,24 @@ class _Assembler:
         self._arguments = arguments
         self._first_zero: str | None = None
         """Where the first event at time 0 stands."""
-        self._nested: dict[Lane, list[TimedEvent]] = {}
-        self._async: dict[Hashable, list[TimedEvent]] = {}
+        self._durations = DurationCheck()
+        self._names = TraceNames(path)
+        self._pairs = BeginsAndEnds()
 
     def trace(self, envelope: Envelope) -> ChromeTrace:
         """Everything added, as one trace."""
-        self._finish()
-        spans = _without_zero_times(self.spans.build(), self._issues, self._first_zero)
+        self._names.settle()
+        self._append_pairs()
+        spans = self.spans.build()
+        sound = self._durations.plausible(spans, self._with_times(spans), self._issues)
+        if not sound.all():
+            spans = spans.select(sound)
+        spans = self._named(spans)
         if envelope.rank is not None:
             spans = spans.with_ranks(np.broadcast_to(np.int64(envelope.rank), len(spans)))
         return ChromeTrace(
             spans=spans,
-            invalid=self.invalid.build(),
+            invalid=self._named(self.invalid.build()),
             report=LoadReport(
                 path=self._path,
                 format="chrome_trace",
@@ -166,12 +172,12 @@ class _Assembler:
             envelope=envelope,
         )
 
-    def add(self, events: Sequence[Event], offsets: Int64s) -> None:
-        """Take events; `offsets` are their positions in the content."""
+    def add(self, events: Sequence[Event], offsets: Int64s, where: Callable[[int], str]) -> None:
+        """Take events; `offsets` are their positions in the content, of which `where` makes a place in words."""
         is_complete = [event.ph == "X" for event in events]
         chosen = list(itertools.compress(events, is_complete))
         try:
-            self._add_columns(chosen, offsets[is_complete])
+            self._add_columns(chosen, offsets[is_complete], where)
         except NotOrdinaryError:
             is_complete = [False] * len(events)
             chosen = []
@@ -180,9 +186,9 @@ class _Assembler:
         if len(chosen) < len(events):
             for event, offset, complete in zip(events, offsets.tolist(), is_complete, strict=True):
                 if not complete:
-                    self._add_one(event, offset)
+                    self._add_one(event, offset, where)
 
-    def _add_columns(self, events: Sequence[Event], offsets: Int64s) -> None:
+    def _add_columns(self, events: Sequence[Event], offsets: Int64s, where: Callable[[int], str]) -> None:
         """Add complete events as columns.
 
         Raises:
@@ -198,7 +204,7 @@ class _Assembler:
         columns: dict[str, Any] = {
             "start_ns": time_column(event.ts for event in events),
             "duration_ns": durations,
-            **argument_columns(arguments),
+            **argument_columns(arguments, self.spans.ids),
         }
         at_zero = columns["start_ns"] == 0
         if self._first_zero is None and at_zero.any():
@@ -208,6 +214,12 @@ class _Assembler:
         lanes = {label: Lane(self._path, _label(label[0]), _label(label[1])) for label in set(labels)}
         if any(lane.pid is None or lane.tid is None for lane in lanes.values()):
             raise NotOrdinaryError
+        self._durations.watch(
+            np.arange(len(self.spans), len(self.spans) + len(events)),
+            columns["start_ns"],
+            durations,
+            lambda index: where(int(offsets[index])),
+        )
         codes = self.spans.codes
         self.spans.extend(
             len(events),
@@ -230,7 +242,7 @@ class _Assembler:
         positions = [keep(text) if has else ABSENT for text, has in zip(arguments, given, strict=True)]
         return np.array(positions, dtype=np.int64)
 
-    def _add_one(self, event: Event, offset: int) -> None:
+    def _add_one(self, event: Event, offset: int, line_of: Callable[[int], str]) -> None:
         """Take one event of any kind."""
         phase = event.ph
         where = f"byte {offset}"
@@ -242,7 +254,7 @@ class _Assembler:
             self._metadata(event)
             self.parsed += 1
             return
-        if phase != "X" and phase not in _INSTANTS and phase not in "BE" and phase not in _BEGINS | _ENDS:
+        if phase != "X" and phase not in _INSTANTS and phase not in BEGINS | ENDS:
             self._issues.add("unknown_phase", where)
             self.parsed += 1
             return
@@ -254,48 +266,23 @@ class _Assembler:
             self._first_zero = where
         lane = self._lane(event, where)
         if phase == "X":
-            self._complete(event, start, lane, where)
+            self._complete(event, start, lane, line_of(offset))
             return
         self.parsed += 1
         if phase in _INSTANTS:
             self._append(self.spans, event, start, 0, lane, Kind.INSTANT, _arguments(event))
             return
-        timed = TimedEvent(start, phase in "BbS", _text(event.name), event, lane, where)
-        if phase in "BE":
-            self._nested.setdefault(lane, []).append(timed)
-        else:
-            self._async.setdefault(_async_key(event, lane), []).append(timed)
+        place = line_of(offset) if phase in BEGINS else where
+        self._pairs.add(TimedEvent(start, phase in BEGINS, text_of(event.name), event, lane, place))
 
-    def _finish(self) -> None:
-        """Match begin and end events."""
-        for timed_events in self._nested.values():
-            self._match(timed_events, Kind.SPAN)
-        for timed_events in self._async.values():
-            self._match(timed_events, Kind.ASYNC)
-
-    def _match(self, timed_events: list[TimedEvent], kind: Kind) -> None:
-        """Pair ends with begins: one without a name closes the innermost span, another the innermost of its name.
-
-        On a thread spans nest, so that an end cuts what is open inside; asynchronous spans of one id may overlap.
-        """
-        open_spans = OpenSpans()
-        for timed in sorted(timed_events, key=lambda timed: timed.at_ns):
-            if timed.is_begin:
-                open_spans.push(timed)
-                continue
-            begin, inside = open_spans.pop(timed.name, cut=kind is Kind.SPAN)
-            if begin is None:
-                self._issues.add("unmatched_end", timed.where)
-                continue
-            self._never_ended(inside)
-            arguments = {**_arguments(begin.event), **_arguments(timed.event)}
-            duration = timed.at_ns - begin.at_ns
-            self._append(self.spans, begin.event, begin.at_ns, duration, begin.lane, kind, arguments)
-        self._never_ended(open_spans.left())
-
-    def _never_ended(self, begins: Sequence[TimedEvent]) -> None:
-        for begin in begins:
-            self._issues.add("unmatched_begin", begin.where)
+    def _append_pairs(self) -> None:
+        """Make spans of begin and end events."""
+        for begin, end, kind in self._pairs.matched(self._issues):
+            arguments = {**_arguments(begin.event), **_arguments(end.event)}
+            duration = end.at_ns - begin.at_ns
+            self._append(
+                self.spans, begin.event, begin.at_ns, duration, begin.lane, kind, arguments, begin.where
+            )
 
     def _complete(self, event: Event, start: int, lane: Lane, where: str) -> None:
         duration = nanoseconds(event.dur)
@@ -308,7 +295,7 @@ class _Assembler:
         elif duration < 0:
             self._issues.add("invalid_dur", where, lost=1)
         builder = self.spans if duration >= 0 else self.invalid
-        self._append(builder, event, start, duration, lane, Kind.SPAN, _arguments(event))
+        self._append(builder, event, start, duration, lane, Kind.SPAN, _arguments(event), where)
 
     def _append(
         self,
@@ -319,24 +306,19 @@ class _Assembler:
         lane: Lane,
         kind: Kind,
         arguments: dict[str, Any],
+        where: str = "",
     ) -> None:
+        if builder is self.spans:
+            self._durations.watch_one(len(builder), start, duration, where)
         builder.append(
-            _text(event.name),
+            text_of(event.name),
             start,
             duration,
             lane,
             clock=self._clock,
-            category=_text(event.cat),
-            rank=as_id(arguments.get("rank")),
+            category=text_of(event.cat),
             kind=kind,
-            failed=arguments.get("failed") is True,
-            step_id=as_id(arguments.get("step_id")),
-            slot=as_id(arguments.get("slot", arguments.get("buffer_slot"))),
-            dispatch_id=as_id(arguments.get("dispatch_id")),
-            generation=as_id(arguments.get("generation")),
-            run_id=as_id(arguments.get("run_id")),
-            run_epoch=as_id(arguments.get("run_epoch")),
-            worker_id=as_id(arguments.get("worker_id")),
+            **ids_of_event(arguments, self.spans.ids),
             arguments=arguments,
         )
 
@@ -348,38 +330,27 @@ class _Assembler:
 
     def _metadata(self, event: Event) -> None:
         name = _arguments(event).get("name")
-        if not isinstance(name, str):
-            return
-        lane = Lane(self._path, _label(event.pid), _label(event.tid))
-        if event.name == "process_name":
-            self.spans.process_names[lane.process] = name
-        elif event.name == "thread_name":
-            self.spans.thread_names[lane] = name
+        if isinstance(name, str):
+            at_ns = nanoseconds(event.ts)
+            self._names.add(event.name, _label(event.pid), _label(event.tid), at_ns, name)
 
+    def _named(self, spans: SpanTable) -> SpanTable:
+        return dataclasses.replace(
+            self._names.tell_apart(spans),
+            process_names=self._names.process_names(),
+            thread_names=self._names.thread_names(),
+        )
 
-def _async_key(event: Event, lane: Lane) -> Hashable:
-    """What begin and end of one asynchronous span share, besides the name."""
-    identifier, local = event.id, False
-    if identifier is None and isinstance(event.id2, dict):
-        local = "local" in event.id2
-        identifier = event.id2.get("local", event.id2.get("global"))
-    return (_text(event.cat), _identifier(identifier), _text(event.scope), lane.pid if local else None)
-
-
-def _identifier(value: Any) -> Hashable:
-    """An id as a number where it is one: `7`, `"7"` and `"0x7"` are the same."""
-    text = str(value)
-    if len(text) > _LONGEST_ID:
-        return text
-    if _HEXADECIMAL.fullmatch(text):
-        return int(text, 16)
-    return int(text) if text.isascii() and text.isdecimal() else text
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return "" if value is None else str(value)
+    def _with_times(self, spans: SpanTable) -> Mask:
+        """Rows but those at time 0 of a trace that otherwise starts more than a day later: their time was lost."""
+        at_zero: Mask = spans.start_ns == 0
+        later = spans.start_ns[~at_zero]
+        if not at_zero.any() or not len(later) or later.min() <= _DAY_NS:
+            return np.ones(len(spans), dtype=np.bool_)
+        count = int(at_zero.sum())
+        where = self._first_zero or spans.name_of(int(at_zero.argmax()))
+        self._issues.add("zero_ts", where, count=count, lost=count)
+        return ~at_zero
 
 
 def _label(value: Any) -> int | str | None:
@@ -397,14 +368,3 @@ def _label(value: Any) -> int | str | None:
 def _arguments(event: Event) -> dict[str, Any]:
     raw = bytes(event.args)
     return decode_arguments(raw) if raw else {}
-
-
-def _without_zero_times(spans: SpanTable, issues: IssueCounter, where: str | None) -> SpanTable:
-    """Leave out rows at time 0 of a trace that otherwise starts more than a day later: their time was lost."""
-    at_zero = spans.start_ns == 0
-    later = spans.start_ns[~at_zero]
-    if not at_zero.any() or not len(later) or later.min() <= _DAY_NS:
-        return spans
-    count = int(at_zero.sum())
-    issues.add("zero_ts", where or spans.name_of(int(at_zero.argmax())), count=count, lost=count)
-    return spans.select(~at_zero)

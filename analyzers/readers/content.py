@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzers.readers.files import PIECE
-from analyzers.readers.json_objects import DamagedError, parse_value
+from analyzers.readers.json_objects import DamagedError, parse_escaped_value
 
 LONGEST_VALUE = 1 << 24
 """Bytes after which a value that does not end is taken for damaged."""
@@ -70,6 +70,11 @@ class Content:
         """What issues call a place in `data`."""
         return f"line {self._line(place)}, byte {self.offset(place)}"
 
+    def where_at(self, offset: int) -> str:
+        """The same of an offset in the whole content; without the line where it is no longer held."""
+        place = offset - self._dropped
+        return self.where(place) if place >= 0 else f"byte {offset}"
+
     def _line(self, place: int) -> int:
         known, line = self._line_at
         if place >= known:
@@ -92,7 +97,8 @@ class Content:
     def value(self) -> tuple[Any, int]:
         """The JSON value that starts at the position and its end in `data`.
 
-        In Latin-1 a character is a byte, so places in the text are places in `data`; strings are not decoded.
+        In Latin-1 a character is a byte, so places in the text are places in `data`; strings are not decoded. A
+        backslash that begins no escape stands for itself.
 
         Raises:
             DamagedError: none does; `is_cut` when the end of the content is why.
@@ -103,7 +109,7 @@ class Content:
             text = self.data[self.position : self.position + size].decode("latin-1")
             is_last = self._is_whole and self.position + size >= len(self.data)
             try:
-                value, end = parse_value(text, 0)
+                value, end = parse_escaped_value(text)
                 # A number at the end of the text may go on behind it.
                 if end < len(text) or is_last or isinstance(value, dict | list | str):
                     return value, self.position + end

@@ -10,7 +10,8 @@ import numpy as np
 
 from analyzers.readers.chrome_events import Event, nanoseconds
 from analyzers.table.arguments import LENIENT_JSON
-from analyzers.table.spans import ABSENT, Int64s, as_id
+from analyzers.table.identity import IdCodes
+from analyzers.table.spans import ABSENT, Int64s, Mask, as_id
 
 _LARGEST_US = 2**62 // 1000
 _NO_ARGUMENTS = (b"", b"{}", b"null")
@@ -19,17 +20,26 @@ _NO_ARGUMENTS = (b"", b"{}", b"null")
 class _ArgumentIds(msgspec.Struct, gc=False):
     """The arguments that are ids; all others are skipped, and decoded when somebody asks for them."""
 
-    step_id: Any = None
-    slot: Any = None
-    buffer_slot: Any = None
-    dispatch_id: Any = None
-    generation: Any = None
-    run_id: Any = None
-    run_epoch: Any = None
-    worker_id: Any = None
-    rank: Any = None
+    step_id: Any = msgspec.UNSET
+    slot: Any = msgspec.UNSET
+    buffer_slot: Any = msgspec.UNSET
+    dispatch_id: Any = msgspec.UNSET
+    generation: Any = msgspec.UNSET
+    run_id: Any = msgspec.UNSET
+    run_epoch: Any = msgspec.UNSET
+    worker_id: Any = msgspec.UNSET
+    rank: Any = msgspec.UNSET
     failed: Any = None
 
+
+_NUMBERS = ("worker_id", "rank")
+"""Arguments that count something; what is no integer is none of them."""
+
+_PAIRING = ("step_id", "dispatch_id")
+"""Ids that pair submits with waits: one that is given and cannot be used is worth a word."""
+
+_NO_VALUE = -(2**63)
+"""Stands for an argument that is not given while a column is made; given, it is no integer from 0 up."""
 
 _FIELDS = _ArgumentIds.__struct_fields__
 _NO_IDS = _ArgumentIds()
@@ -97,7 +107,7 @@ def _exact(text: bytes) -> int:
     return value
 
 
-def argument_columns(arguments: Sequence[bytes]) -> dict[str, Int64s | int]:
+def argument_columns(arguments: Sequence[bytes], ids: IdCodes) -> dict[str, Int64s | int]:
     """The columns that arguments fill: ids, the rank an event claims for itself, whether its dispatch failed.
 
     Raises:
@@ -109,12 +119,40 @@ def argument_columns(arguments: Sequence[bytes]) -> dict[str, Int64s | int]:
         found = [_NO_IDS if text in _NO_ARGUMENTS else _lenient_ids(text) for text in arguments]
     columns = dict(zip(_FIELDS, zip(*map(msgspec.structs.astuple, found), strict=True), strict=True))
     slots, failed = columns.pop("buffer_slot"), columns.pop("failed")
-    if any(value is not None for value in columns["slot"]):
+    if any(value is not msgspec.UNSET for value in columns["slot"]):
         slots = tuple(
-            buffer if own is None else own for own, buffer in zip(columns["slot"], slots, strict=True)
+            buffer if own is msgspec.UNSET else own
+            for own, buffer in zip(columns["slot"], slots, strict=True)
         )
-    found_ids = {column: _id_column(values) for column, values in {**columns, "slot": slots}.items()}
-    return {**found_ids, "failed": np.array([value is True for value in failed], dtype=np.int64)}
+    filled: dict[str, Int64s | int] = {}
+    unusable: Mask = np.zeros(len(arguments), dtype=np.bool_)
+    for column, values in {**columns, "slot": slots}.items():
+        plain = _plain_integers(values)
+        if plain is None:
+            plain = np.array(
+                [_code(value, None if column in _NUMBERS else ids) for value in values], dtype=np.int64
+            )
+            if column in _PAIRING:
+                given = np.array([value is not msgspec.UNSET for value in values], dtype=np.bool_)
+                unusable |= given & (plain == ABSENT)
+        filled[column] = plain
+    return {
+        **filled,
+        "failed": np.array([value is True for value in failed], dtype=np.int64),
+        "unusable_id": unusable.astype(np.int64) if unusable.any() else 0,
+    }
+
+
+def ids_of_event(arguments: dict[str, Any], ids: IdCodes) -> dict[str, Any]:
+    """What `argument_columns` says, of the arguments of one event."""
+    known = {field: arguments.get(field, msgspec.UNSET) for field in _FIELDS}
+    buffer_slot = known.pop("buffer_slot")
+    if known["slot"] is msgspec.UNSET:
+        known["slot"] = buffer_slot
+    failed = known.pop("failed") is True
+    found = {field: _code(value, None if field in _NUMBERS else ids) for field, value in known.items()}
+    unusable = any(known[field] is not msgspec.UNSET and found[field] == ABSENT for field in _PAIRING)
+    return {**found, "failed": failed, "unusable_id": unusable}
 
 
 def _lenient_ids(text: bytes) -> _ArgumentIds:
@@ -132,17 +170,33 @@ def _lenient_ids(text: bytes) -> _ArgumentIds:
     return _ArgumentIds(**{key: values[key] for key in _FIELDS if key in values})
 
 
-def _id_column(values: Sequence[Any]) -> Int64s | int:
-    kinds = set(map(type, values))
-    if kinds == {type(None)}:
+def _plain_integers(values: Sequence[Any]) -> Int64s | int | None:
+    """A column of integers from 0 up, ABSENT where there is none; None where some value is anything else."""
+    types = list(map(type, values))
+    kinds = set(types)
+    if kinds == {msgspec.UnsetType}:
         return ABSENT
-    if kinds <= {int, type(None)}:
-        integers = values if kinds == {int} else [ABSENT if value is None else value for value in values]
-        try:
-            return np.array(integers, dtype=np.int64)
-        except OverflowError:
-            pass
-    return np.array([as_id(value) for value in values], dtype=np.int64)
+    if not kinds <= {int, msgspec.UnsetType}:
+        return None
+    if len(kinds) > 1:
+        values = [_NO_VALUE if value is msgspec.UNSET else value for value in values]
+    try:
+        column = np.array(values, dtype=np.int64)
+    except OverflowError:
+        return None
+    none = column == _NO_VALUE
+    column[none] = ABSENT
+    not_given = len(types) - types.count(int)
+    return column if np.count_nonzero(column < 0) == np.count_nonzero(none) == not_given else None
+
+
+def _code(value: Any, ids: IdCodes | None) -> int:
+    if value is msgspec.UNSET:
+        return ABSENT
+    if ids is None:
+        return as_id(value)
+    code = ids.code(value)
+    return ABSENT if code is None else code
 
 
 def has_arguments(arguments: Sequence[bytes]) -> Sequence[bool]:

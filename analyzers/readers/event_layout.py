@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from analyzers.readers.event_scan import depths_at
 from analyzers.readers.json_objects import value_at
+from analyzers.table.json_escapes import double_stray_backslashes
 
 _ARRAY_START = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BARE_ARRAY = re.compile(rb"\[\s*([{\],]|$)")
@@ -36,7 +37,7 @@ def layout_of(head: bytes) -> Layout | None:
     array = _own_array(head, start) or _ARRAY_START.search(head, start)
     document = Layout(head[: array.end()], is_document=True) if array is not None else None
     lines = Layout(head[:start], is_lines=True)
-    first = value_at(head[start:].partition(b"\n")[0].decode(errors="replace"), 0)
+    first = _first_line(head[start:])
     if first is None:
         return document or (lines if b'"ph"' in head else None)
     record = first[0]
@@ -44,7 +45,14 @@ def layout_of(head: bytes) -> Layout | None:
         return None
     if document is not None and isinstance(record.get("traceEvents"), list):
         return document
-    return lines if "ph" in record else None
+    # One damaged line at the top makes the others no less events.
+    return lines if "ph" in record or _second_is_an_event(head[start:]) else None
+
+
+def _second_is_an_event(content: bytes) -> bool:
+    second = content.partition(b"\n")[2].partition(b"\n")
+    found = _first_line(second[0]) if second[1] else None
+    return found is not None and isinstance(found[0], dict) and {"ph", "name"} <= found[0].keys()
 
 
 def _own_array(head: bytes, start: int) -> re.Match[bytes] | None:
@@ -61,4 +69,10 @@ def is_undecided(head: bytes) -> bool:
         return not content
     if _own_array(content, 0) is not None:
         return False
-    return value_at(content.partition(b"\n")[0].decode(errors="replace"), 0) is None
+    return _first_line(content) is None
+
+
+def _first_line(content: bytes) -> tuple[object, int] | None:
+    """The JSON value that the first line begins with, and its end; None when there is none."""
+    text = content.partition(b"\n")[0].decode(errors="replace")
+    return value_at(double_stray_backslashes(text).text, 0)

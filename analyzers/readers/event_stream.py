@@ -19,11 +19,12 @@ from analyzers.readers.chrome_events import (
     EVENTS,
     Envelope,
     Event,
+    damage_of,
     envelope_in_text,
     envelope_of,
     event_of,
 )
-from analyzers.readers.content import Content
+from analyzers.readers.content import HELD_BEHIND, Content
 from analyzers.readers.event_layout import Layout
 from analyzers.readers.event_scan import scan_elements
 from analyzers.readers.files import PIECE, Lines, whole_lines
@@ -31,6 +32,7 @@ from analyzers.readers.json_objects import DamagedError, line_objects, parse_val
 from analyzers.readers.load_report import IssueCounter
 from analyzers.readers.utf8 import is_utf8
 from analyzers.table.arguments import LENIENT_JSON
+from analyzers.table.json_escapes import double_stray_backslashes
 from analyzers.table.spans import Int64s
 
 _SMALLEST_WINDOW = 1 << 12
@@ -66,12 +68,14 @@ class EventStream:
         self._content = Content(iter(()))
         self._after_element = False
         self._ended = False
+        self._lines = Lines(b"", 0, 1)
         self._newline: bytes | None = None
         """What stands before every event where each begins a line."""
 
     def __iter__(self) -> Iterator[Batch]:
         if self._layout.is_lines:
             for lines in whole_lines(self._pieces):
+                self._lines = lines
                 yield self._line_batch(lines)
             return
         content = self._content = Content(iter(self._pieces))
@@ -81,7 +85,8 @@ class EventStream:
         window = PIECE
         singles: list[tuple[Event, int]] = []
         while not self._ended:
-            content.trim()
+            # What was read singly may be asked for its line.
+            content.trim(keep=HELD_BEHIND if singles else 0)
             content.require(window)
             batch, is_damaged = self._ordinary(window)
             if batch is None and (single := self._single()) is not None:
@@ -95,6 +100,14 @@ class EventStream:
             window = max(window // 16, _SMALLEST_WINDOW) if is_damaged else min(window * 2, PIECE)
         if singles:
             yield _joined(singles)
+
+    def where(self, offset: int) -> str:
+        """The place of an event of the last batch in words; `offset` is its position in the content."""
+        if not self._layout.is_lines:
+            return self._content.where_at(offset)
+        lines = self._lines
+        line = lines.line + lines.content.count(b"\n", 0, offset - lines.offset)
+        return f"line {line}, byte {offset}"
 
     def _learn_lines(self) -> None:
         content = self._content
@@ -141,8 +154,8 @@ class EventStream:
                 events.append(event_of(raw))
             except (RecursionError, ValueError, TypeError):
                 break
-            if not is_utf8(raw):
-                self._issues.add("invalid_utf8", content.where(content.position + start))
+            for kind in damage_of(raw):
+                self._issues.add(kind, content.where(content.position + start))
             before = end
         return events
 
@@ -220,8 +233,8 @@ class EventStream:
             except (RecursionError, ValueError):
                 pass
             else:
-                if not is_utf8(raw):
-                    issues.add("invalid_utf8", content.where(at))
+                for kind in damage_of(raw):
+                    issues.add(kind, content.where(at))
                 return event, content.offset(at)
         issues.add("malformed", content.where(at), lost=1)
         return None
@@ -281,7 +294,7 @@ class EventStream:
         if not is_utf8(header + trailer):
             issues.add("invalid_utf8", where)
         before, after = header.decode(errors="replace").strip(), trailer.decode(errors="replace")
-        document = _document(before + "]" + (after if is_closed else "}"))
+        document = self._document(before + "]" + (after if is_closed else "}"), where)
         if document is not None and not document.get("traceEvents"):
             self.envelope = envelope_of(document)
             return
@@ -291,7 +304,7 @@ class EventStream:
 
     def _check_trailer(self, trailer: bytes, *, is_whole: bool, where: str) -> None:
         """Count what is wrong behind the events of a document; `is_whole`: it parses, and has other events in there."""
-        issues, after = self._issues, trailer.decode(errors="replace")
+        issues, after = self._issues, _escaped(trailer)
         try:
             _, end = parse_value('{"": 0' + after, 0)
         except DamagedError as error:
@@ -316,9 +329,9 @@ class EventStream:
         if not self._layout.is_document:
             return Envelope()
         before = self._layout.header.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").strip()
-        document = _document(before + "]}")
+        document = self._document(before + "]}")
         in_header = envelope_of(document) if document is not None else envelope_in_text(before)
-        in_trailer = envelope_in_text(trailer.decode(errors="replace"))
+        in_trailer = envelope_in_text(_escaped(trailer))
         return Envelope(
             rank=in_trailer.rank if in_header.rank is None else in_header.rank,
             world_size=in_trailer.world_size if in_header.world_size is None else in_header.world_size,
@@ -326,6 +339,17 @@ class EventStream:
             devices=in_header.devices or in_trailer.devices,
             environment=in_header.environment or in_trailer.environment,
         )
+
+    def _document(self, text: str, where: str = "") -> dict[str, Any] | None:
+        """The object that the text around the events is; None when it is none. With `where`, repairs are counted."""
+        escaped = double_stray_backslashes(text)
+        try:
+            value = LENIENT_JSON.decode(escaped.text)
+        except (RecursionError, ValueError):
+            return None
+        if escaped.stray and where:
+            self._issues.add("invalid_escape", where)
+        return value if isinstance(value, dict) else None
 
     def _line_batch(self, lines: Lines) -> Batch:
         """The events of whole lines: together where each line is an event, else line by line."""
@@ -343,9 +367,10 @@ class EventStream:
             content = line.removeprefix(b"\xef\xbb\xbf") if offset == 0 else line
             shift = len(line) - len(content)
             # In Latin-1 a character is a byte: places in the text are places in the line.
-            objects = line_objects(content.decode("latin-1"), where, self._issues, _is_event)
+            escaped = double_stray_backslashes(content.decode("latin-1"))
+            objects = line_objects(escaped.text, where, self._issues, _is_event)
             for start, end in objects:
-                raw = content[start:end]
+                raw = escaped.text[start:end].encode("latin-1")
                 if _EMPTY.fullmatch(raw):
                     continue
                 try:
@@ -353,11 +378,18 @@ class EventStream:
                 except (RecursionError, ValueError):
                     self._issues.add("malformed", where, lost=1)
                     continue
-                places.append(offset + shift + start)
+                first = escaped.before(start)
+                places.append(offset + shift + first)
+                if escaped.has_stray(first, escaped.before(end)):
+                    self._issues.add("invalid_escape", where)
             if objects and not is_utf8(line):
                 self._issues.add("invalid_utf8", where)
             offset += len(line) + 1
         return Batch(found, np.array(places, dtype=np.int64))
+
+
+def _escaped(text: bytes) -> str:
+    return double_stray_backslashes(text.decode(errors="replace")).text
 
 
 def _joined(singles: Sequence[tuple[Event, int]]) -> Batch:
@@ -380,11 +412,3 @@ def _decode_lines(text: bytes) -> list[Event] | None:
         return EVENT.decode_lines(text)
     except (msgspec.DecodeError, RecursionError, ValueError):
         return None
-
-
-def _document(text: str) -> dict[str, Any] | None:
-    try:
-        value = LENIENT_JSON.decode(text)
-    except (RecursionError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None

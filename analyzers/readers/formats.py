@@ -12,12 +12,12 @@ from analyzers.readers.chrome_trace import ChromeTrace
 from analyzers.readers.files import OpenedFile, open_file
 from analyzers.readers.observations import counters, draft_steps, events, rank_steps, samples
 from analyzers.readers.observations.observation import ObservedFile
-from analyzers.readers.requests import Requests
+from analyzers.readers.requests import RequestFile
 from analyzers.readers.statements import StatementFile
 from analyzers.readers.strace import StraceLog
 from analyzers.rundir import Manifest
 
-Reading = ChromeTrace | StraceLog | Requests | ObservedFile | StatementFile | Manifest
+Reading = ChromeTrace | StraceLog | RequestFile | ObservedFile | StatementFile | Manifest
 """What the readers make of files."""
 
 

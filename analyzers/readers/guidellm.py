@@ -1,23 +1,34 @@
 """Requests that guidellm measured, by the meaning of its figures and not by their names.
 
 guidellm calls `inter_token_latency_ms` what is `tpot` here, and `time_per_output_token_ms` what is `tpot_incl_first`
-(docs/metrics.md, Requests). Whatever its records leave out follows from what they say.
+(docs/metrics.md, Requests). Whatever its records leave out follows from what they say. A report may hold several
+benchmarks, each at a load of its own: their requests are no sample of anything together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from analyzers.table.arguments import LENIENT_JSON
 
 KEYS = frozenset({"time_to_first_token_ms", "inter_token_latency_ms", "time_per_output_token_ms"})
-_OUTCOMES = {"successful": None, "errored": "errored", "incomplete": "incomplete"}
+_CUT = "incomplete"
+"""guidellm's word for what was in flight when the time of the benchmark was up."""
+
+_OUTCOMES = {"successful": None, "errored": "errored", _CUT: None}
 
 
-def requests_of_document(text: str) -> list[dict[str, Any]] | None:
-    """The request records of a guidellm report in the shape of one a line; None for any other text."""
+class OutcomeRecord(NamedTuple):
+    """The record of one request of a report, and how it ended."""
+
+    record: dict[str, Any]
+    was_cut: bool
+
+
+def benchmarks_of_document(text: str) -> list[list[OutcomeRecord]] | None:
+    """The request records of each benchmark of a guidellm report; None for any other text."""
     if '"benchmarks"' not in text:
         return None
     try:
@@ -27,17 +38,18 @@ def requests_of_document(text: str) -> list[dict[str, Any]] | None:
     benchmarks = document.get("benchmarks") if isinstance(document, dict) else None
     if not isinstance(benchmarks, list):
         return None
-    return [record for benchmark in benchmarks for record in _records(benchmark)]
+    return [list(_records(benchmark)) for benchmark in benchmarks]
 
 
-def _records(benchmark: Any) -> Iterator[dict[str, Any]]:
+def _records(benchmark: Any) -> Iterator[OutcomeRecord]:
     requests = benchmark.get("requests") if isinstance(benchmark, dict) else None
     if not isinstance(requests, dict):
         return
     for outcome, error in _OUTCOMES.items():
         for record in requests.get(outcome) or ():
             if isinstance(record, dict):
-                yield record if error is None else {**record, "error": record.get("error") or error}
+                told = record if error is None else {**record, "error": record.get("error") or error}
+                yield OutcomeRecord(told, outcome == _CUT)
 
 
 def plain_record(record: dict[str, Any]) -> dict[str, Any]:
@@ -46,9 +58,10 @@ def plain_record(record: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ArithmeticError, TypeError, ValueError: one of its figures is no number.
     """
+    identity = {"id": record.get("request_id", record.get("id"))}
     if record.get("error") and not KEYS & record.keys():
-        return {"id": record.get("request_id", record.get("id")), "error": record["error"]}
-    start = Decimal(str(record.get("request_start_time") or 0)) * 1000
+        return {**identity, "error": record["error"]}
+    start = record.get("request_start_time")
     tokens = record.get("output_tokens")
     count = tokens if isinstance(tokens, int) and not isinstance(tokens, bool) else 0
     ttft, gap, per_token = (
@@ -58,14 +71,13 @@ def plain_record(record: dict[str, Any]) -> dict[str, Any]:
     latency = None if per_token is None or count < 1 else per_token * count
     if ttft is None and latency is not None and gap is not None:
         ttft = latency - gap * (count - 1)
-    end = latency
     if ttft is not None and count >= 1 and (gap is not None or count == 1):
-        end = ttft + (gap or 0) * (count - 1)
+        latency = ttft + (gap or 0) * (count - 1)
     plain = {
-        "id": record.get("request_id", record.get("id")),
-        "submit_ms": start,
-        "first_token_ms": None if ttft is None else start + ttft,
-        "end_ms": None if end is None else start + end,
+        **identity,
+        "submit_ms": None if start is None else Decimal(str(start)) * 1000,
+        "ttft_ms": ttft,
+        "e2e_ms": latency,
         "output_tokens": tokens,
         "error": record.get("error"),
     }

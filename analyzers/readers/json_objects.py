@@ -11,6 +11,7 @@ from typing import Any
 from analyzers.readers.load_report import IssueCounter
 from analyzers.readers.utf8 import damaged_lines
 from analyzers.table.arguments import LENIENT_JSON
+from analyzers.table.json_escapes import double_stray_backslashes
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _OBJECT = re.compile(r'\{(?=\s*")')
@@ -68,6 +69,22 @@ def _is_cut(text: str, error: json.JSONDecodeError) -> bool:
         return len(text) - error.pos < len("\\u0000")
     rest = text[error.pos : error.pos + 10]
     return error.pos + len(rest) == len(text) and _WORD_CUT.fullmatch(rest) is not None
+
+
+def parse_escaped_value(text: str) -> tuple[Any, int]:
+    """The JSON value that `text` begins with, stray backslashes in it doubled, and its end in `text` as it is.
+
+    Raises:
+        DamagedError: none does.
+    """
+    try:
+        return parse_value(text, 0)
+    except DamagedError:
+        escaped = double_stray_backslashes(text)
+        if not escaped.stray:
+            raise
+        value, end = parse_value(escaped.text, 0)
+        return value, escaped.before(end)
 
 
 def value_at(text: str, position: int) -> tuple[object, int] | None:

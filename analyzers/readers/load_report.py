@@ -34,16 +34,20 @@ IssueKind = Literal[
     "bad_line",
     "glued_lines",
     "invalid_utf8",
+    "invalid_escape",
     "bad_ts",
     "bad_dur",
     "unfinished",
     "invalid_dur",
+    "implausible_dur",
     "zero_ts",
     "missing_pid",
     "unmatched_begin",
     "unmatched_end",
+    "shared_id",
     "unknown_phase",
     "torn_record",
+    "record_repeated",
     "unsupported_version",
     "out_of_range",
     "attributes_cut",
@@ -53,6 +57,8 @@ IssueKind = Literal[
     "bad_request",
     "torn_statement",
     "bad_statement",
+    "request_repeated",
+    "request_id_twice",
 ]
 
 REPAIRS: frozenset[IssueKind] = frozenset(
@@ -69,6 +75,7 @@ REPAIRS: frozenset[IssueKind] = frozenset(
         "bad_line",
         "glued_lines",
         "invalid_utf8",
+        "invalid_escape",
     }
 )
 """What damages the text of a trace."""
@@ -87,16 +94,20 @@ ISSUE_TEXT: dict[IssueKind, str] = {
     "bad_line": "lines that are no JSON",
     "glued_lines": "lines that hold more than one object",
     "invalid_utf8": "events or lines whose bytes are not UTF-8",
+    "invalid_escape": "backslashes that begin no JSON escape, kept as they are",
     "bad_ts": "events whose ts is no number",
     "bad_dur": "events whose dur is no number",
     "unfinished": "spans without an end (dur -1)",
     "invalid_dur": "spans with a negative duration",
+    "implausible_dur": "spans that end impossibly late: more than 1000 times the window of all starts behind the last start",
     "zero_ts": "events at time 0 although the others start more than a day later",
     "missing_pid": "events without pid or tid",
     "unmatched_begin": "begin events without an end",
     "unmatched_end": "end events without a begin",
+    "shared_id": "asynchronous ids that several processes use, each for spans of its own",
     "unknown_phase": "events of other phases (counters, flows, ...)",
     "torn_record": "records torn by another writer",
+    "record_repeated": "records that are there again, byte for byte: each counts once",
     "unsupported_version": "records of an unknown version",
     "out_of_range": "records with a number beyond 64 bits",
     "attributes_cut": "records whose attributes are incomplete",
@@ -106,6 +117,8 @@ ISSUE_TEXT: dict[IssueKind, str] = {
     "bad_request": "request records that cannot be used",
     "torn_statement": "lines of the server's own words that are cut",
     "bad_statement": "stated figures that cannot be what they say",
+    "request_repeated": "request records that were there before: each counts once",
+    "request_id_twice": "request records of one id that differ: none of them is used",
 }
 
 

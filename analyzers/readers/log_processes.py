@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from analyzers.table.spans import SpanTable
+from analyzers.table.spans import Clock, Mask, SpanTable
 
 _ANCHOR = re.compile(
     rb"\[CLOCK_ANCHOR\][ \t]+v=1[ \t]+pid=(\d{1,18})[ \t]+mono_ns=(\d{1,18})[ \t]+wall_ns=(\d{1,19})(?!\d)"
@@ -24,6 +24,14 @@ _READY = re.compile(rb"\[chip_process pid=(\d{1,18}) dev=(\d{1,9})\] ready")
 _VISIBLE = re.compile(rb"ASCEND_RT_VISIBLE_DEVICES=[\"']?([0-9][0-9, ]*)")
 # One device in both spaces, as the runtime logs it at DEBUG level.
 _MAPPED = re.compile(rb"device id: acl (\d{1,9}) -> hal (\d{1,9})")
+
+# What the runtime's endpoint and its handle report; the text may stand in any line, and be repeated.
+_EXITED = re.compile(
+    rb"child process pid=(\d{1,18}) exited before mailbox completion(?: \(([^()\r\n]{1,80})\))?"
+)
+_TIME_OUTS = (b"TimeoutError", b"wait() timed out")
+# A wait that was told to wait for no time is a question, and its answer no time-out.
+_POLL = re.compile(rb"timeout=0(?:\.0*)?(?![\d.])")
 
 _ROOT = "chip.run"
 
@@ -61,6 +69,10 @@ class LogProcesses:
     ready: tuple[ReadyDevice, ...] = ()
     physical_devices: Mapping[int, int] = field(default_factory=dict)
     """Logical device -> physical device, where the log names the visible devices, and only one list of them."""
+    exits: Mapping[int, str] = field(default_factory=dict)
+    """pid -> how it exited before it had completed its run, as the runtime says: `signal=9`; "" where it does not."""
+    timed_out_ns: int | None = None
+    """The latest end of the records before the last line that says that a wait timed out; None without such a line."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,8 @@ class ProcessFinder:
         self._markers: list[_Marker] = []
         self._visible: set[str] = set()
         self._mapped: dict[int, set[int]] = {}
+        self._exits: dict[int, str] = {}
+        self._timed_out_row: int | None = None
 
     def add(
         self, text: bytes, records: Sequence[re.Match[bytes]], first_row: int, first_invalid_row: int
@@ -96,12 +110,42 @@ class ProcessFinder:
             row = first_row + before - invalid
             self._markers.append(_Marker(line, len(self._markers), row, first_invalid_row + invalid))
         self._visible.update(match[1].decode().strip(" ,") for match in _VISIBLE.finditer(text))
+        for match in _EXITED.finditer(text):
+            self._exits.setdefault(int(match[1]), (match[2] or b"").decode(errors="replace"))
+        self._find_time_out(text, records, first_row)
         for match in _MAPPED.finditer(text):
             self._mapped.setdefault(int(match[1]), set()).add(int(match[2]))
+
+    def _find_time_out(self, text: bytes, records: Sequence[re.Match[bytes]], first_row: int) -> None:
+        at = len(text)
+        while (at := max(text.rfind(word, 0, at) for word in _TIME_OUTS)) >= 0:
+            begin = max(text.rfind(b"\n", 0, at), text.rfind(b"\r", 0, at)) + 1
+            if not _POLL.search(text, begin, at):
+                before = bisect.bisect_left([record.start() for record in records], at)
+                invalid = sum(record[8].startswith(b"-") for record in records[:before])
+                self._timed_out_row = first_row + before - invalid
+                return
+
+    def _timed_out_ns(self, spans: SpanTable) -> int | None:
+        if self._timed_out_row is None:
+            return None
+        before = np.flatnonzero(spans.clock[: self._timed_out_row] == Clock.HOST)
+        return int(spans.end_ns[before].max()) if len(before) else None
+
+    def without_rows(self, kept: Mask) -> None:
+        """Count rows anew: only those of `kept` remain in the table of spans."""
+        before = np.concatenate([[0], np.cumsum(kept)])
+        self._markers = [
+            dataclasses.replace(marker, row=int(before[min(marker.row, len(kept))]))
+            for marker in self._markers
+        ]
+        if self._timed_out_row is not None:
+            self._timed_out_row = int(before[min(self._timed_out_row, len(kept))])
 
     def tell_apart(self, spans: SpanTable, invalid: SpanTable) -> tuple[SpanTable, SpanTable, LogProcesses]:
         """Both tables with the incarnation of each lane, and the processes of the log."""
         of_pid: dict[int, list[_Marker]] = {}
+        self._markers = _without_repeated_anchors(self._markers)
         for marker in self._markers:
             of_pid.setdefault(marker.line.pid, []).append(marker)
         begins = {pid: found for pid, markers in of_pid.items() if (found := _begins(spans, pid, markers))}
@@ -116,6 +160,8 @@ class ProcessFinder:
             anchors=tuple(line for line in lines if isinstance(line, ClockAnchor)),
             ready=tuple(line for line in lines if isinstance(line, ReadyDevice)),
             physical_devices=self._physical_devices(),
+            exits=self._exits,
+            timed_out_ns=self._timed_out_ns(spans),
         )
         for pid, found in begins.items():
             spans = _with_incarnations(spans, pid, [begin.row for begin in found])
@@ -141,23 +187,36 @@ def parse_visible_devices(text: str) -> dict[int, int]:
     return dict(enumerate(map(int, words)))
 
 
+def _without_repeated_anchors(markers: Sequence[_Marker]) -> list[_Marker]:
+    """`markers` without the anchors that are there again: no clock shows a time twice."""
+    known: set[ClockAnchor] = set()
+    kept = []
+    for marker in markers:
+        if isinstance(marker.line, ClockAnchor):
+            if marker.line in known:
+                continue
+            known.add(marker.line)
+        kept.append(marker)
+    return kept
+
+
 def _begins(spans: SpanTable, pid: int, markers: Sequence[_Marker]) -> list[_Marker]:
     """The markers with which another process begins; for a second ready line that is the anchor before it."""
     if len(markers) < 2:
         return []
     anchors = [marker for marker in markers if isinstance(marker.line, ClockAnchor)]
     ends = {id(anchor): after.row for anchor, after in pairwise(anchors)}
-    rows, invocations = _runs(spans, pid) if len(anchors) > 1 else ([], [])
+    rows, invocations = _runs(spans, pid)
     found: list[_Marker] = []
     last: ClockAnchor | None = None
     unready: _Marker | None = None
     """The last anchor, until a ready line follows it."""
-    is_ready = False
+    ready: _Marker | None = None
     for marker in markers:
         if isinstance(marker.line, ReadyDevice):
-            if is_ready:
+            if ready is not None and not _is_repeat(ready, marker, unready, rows):
                 found.append(unready or marker)
-            is_ready, unready = True, None
+            ready, unready = marker, None
             continue
         if last is not None:
             first = bisect.bisect_left(rows, found[-1].row if found else 0)
@@ -166,9 +225,22 @@ def _begins(spans: SpanTable, pid: int, markers: Sequence[_Marker]) -> list[_Mar
             went_back = marker.line.mono_ns < last.mono_ns
             if went_back or _begin_again(invocations[first:here], invocations[here:end]):
                 found.append(marker)
-                is_ready = False
+                ready = None
         last, unready = marker.line, marker
     return found
+
+
+def _is_repeat(
+    before: _Marker,
+    marker: _Marker,
+    anchor: _Marker | None,
+    rows: Sequence[int],
+) -> bool:
+    """Whether a ready line is the one before it, delivered again: the pid has runs on one side of it at most."""
+    if before.line != marker.line or anchor is not None:
+        return False
+    first, here = bisect.bisect_left(rows, before.row), bisect.bisect_left(rows, marker.row)
+    return not (rows[first:here] and rows[here:])
 
 
 def _runs(spans: SpanTable, pid: int) -> tuple[list[int], list[int]]:

@@ -14,6 +14,7 @@ import msgspec
 
 from analyzers.machine import MachineFacts, MachineState, NoLimit
 from analyzers.rundir import Manifest
+from analyzers.text.documents import RepeatedKeyError, read_unambiguous_json
 
 _HOST_IN_TEXTS = 1
 _NO_LIMIT: NoLimit = "none"
@@ -25,7 +26,12 @@ def decode_manifest(content: bytes) -> Manifest:
     Raises:
         msgspec.DecodeError: it is no manifest.
     """
-    document = msgspec.json.decode(content)
+    try:
+        document = read_unambiguous_json(content.decode())
+    except RepeatedKeyError as error:
+        raise msgspec.ValidationError(str(error)) from error
+    except (ValueError, RecursionError):
+        document = msgspec.json.decode(content)
     if isinstance(document, dict) and document.get("schema_version") == _HOST_IN_TEXTS:
         document |= _host_of_texts(msgspec.convert(document, _HostInTexts).host)
     return msgspec.convert(document, Manifest)

@@ -18,12 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzers.errors import UnusableInputError
+from analyzers.readers.durations import DurationCheck
 from analyzers.readers.files import LONGEST_LINE, Lines, OpenedFile, open_file, whole_lines
 from analyzers.readers.json_objects import LineNumbers
 from analyzers.readers.load_report import IssueCounter, IssueKind, LoadReport
 from analyzers.readers.log_processes import ClockAnchor, LogProcesses, ProcessFinder
+from analyzers.readers.repeats import first_of_each
 from analyzers.readers.statements import StatementFinder, Statements
 from analyzers.readers.utf8 import damaged_lines
+from analyzers.readers.wrapped_log import unwrapped
 from analyzers.table.arguments import ArgumentFile, ArgumentList
 from analyzers.table.families import family
 from analyzers.table.spans import ABSENT, Clock, Lane, Source, SpanTable, SpanTableBuilder, as_id
@@ -129,9 +132,13 @@ def looks_like(opened: OpenedFile) -> bool:
 
 def read(opened: OpenedFile, *, is_log: bool = False) -> StraceLog:
     """Read one log in pieces; see `stream_strace`."""
-    arguments = ArgumentFile(Path(opened.name), _attributes_in_file) if opened.is_plain else ArgumentList()
+    head = opened.first_megabyte()
+    pieces = opened.pieces()
+    inside = unwrapped(pieces, head, opened.name, MARKERS)
+    in_file = opened.is_plain and inside is None
+    arguments = ArgumentFile(Path(opened.name), _attributes_in_file) if in_file else ArgumentList()
     reader = _Reader(opened.name, opened.issues, arguments)
-    log = reader.read(opened.pieces())
+    log = reader.read(pieces if inside is None else inside)
     if not reader.has_markers and not is_log and Path(opened.name).suffix != ".log":
         raise UnusableInputError(
             f"{opened.name}: not a trace: neither Chrome trace JSON, request records nor a log with [STRACE] records"
@@ -161,12 +168,13 @@ class _Reader:
         self._issues = issues
         self._arguments = arguments
         self._spans = SpanTableBuilder(Source.STRACE)
-        self._invalid = SpanTableBuilder(Source.STRACE)
+        self._invalid = SpanTableBuilder(Source.STRACE, self._spans.ids)
         self._names: dict[bytes, tuple[str, str, IssueKind | None]] = {}
         self._hids: dict[bytes, str] = {}
         self._lanes: dict[tuple[int, int], Lane] = {}
         self._processes = ProcessFinder()
         self._statements = StatementFinder(path, issues)
+        self._durations = DurationCheck()
         self._heads = 0
         self._torn_pids: list[int] = []
 
@@ -174,8 +182,23 @@ class _Reader:
         """Everything in `pieces`."""
         for lines in whole_lines(pieces):
             self._add(lines)
-        parsed = len(self._spans) + len(self._invalid)
-        spans, invalid, processes = self._processes.tell_apart(self._spans.build(), self._invalid.build())
+        spans, invalid = self._spans.build(), self._invalid.build()
+        plausible = self._durations.plausible(spans, np.ones(len(spans), dtype=np.bool_), self._issues)
+        first = first_of_each(spans)
+        repeats = 0 if first is None else int((~first).sum())
+        parsed = len(spans) + len(invalid) - repeats
+        if first is not None:
+            again = int(np.argmin(first))
+            self._issues.add(
+                "record_repeated",
+                f"{spans.name_of(again)} of pid {spans.lane_of(again).pid} at {int(spans.start_ns[again])} ns",
+                count=repeats,
+            )
+        kept = plausible if first is None else plausible & first
+        if not kept.all():
+            self._processes.without_rows(kept)
+            spans = spans.select(kept)
+        spans, invalid, processes = self._processes.tell_apart(spans, invalid)
         return StraceLog(
             spans=spans,
             invalid=invalid,
@@ -183,7 +206,7 @@ class _Reader:
             report=LoadReport(
                 path=self._path,
                 format="strace_log",
-                records=self._heads,
+                records=self._heads - repeats,
                 parsed=parsed,
                 issues=self._issues.issues(),
                 read_as="streamed",
@@ -271,6 +294,7 @@ class _Reader:
             "lane": [self._lane(*thread) for thread in zip(pid, tid, strict=True)],
         }
         negative = columns["duration_ns"] < 0
+        self._watch_durations(columns, starts, numbers)
         if not negative.any():
             self._extend(self._spans, labels, columns)
             return
@@ -283,6 +307,19 @@ class _Reader:
                 {column: [values[row] for row in chosen] for column, values in labels.items()},
                 {column: values[rows] for column, values in columns.items()},
             )
+
+    def _watch_durations(
+        self, columns: dict[str, npt.NDArray[Any]], starts: Sequence[int], numbers: LineNumbers
+    ) -> None:
+        sound = columns["duration_ns"] >= 0
+        rows = np.cumsum(sound) - 1 + len(self._spans)
+        chosen = np.flatnonzero(sound & (columns["clock"] == Clock.HOST))
+        self._durations.watch(
+            rows[chosen],
+            columns["start_ns"][chosen],
+            columns["duration_ns"][chosen],
+            lambda index: numbers.at(starts[int(chosen[index])]),
+        )
 
     def _extend(
         self,
@@ -320,6 +357,7 @@ class _Reader:
         }
         columns["clock"] = np.full(count, Clock.HOST, dtype=np.int8)
         columns["arguments"] = np.full(count, ABSENT, dtype=np.int64)
+        columns["failed"] = np.broadcast_to(np.int8(0), count)
         for row, text in enumerate(texts):
             if not text or text.isspace():
                 continue
@@ -332,14 +370,22 @@ class _Reader:
                 columns["clock"][row] = Clock.DEVICE
             for column, attribute in _ID_ATTRIBUTES.items():
                 if attribute in attributes:
-                    if not columns[column].flags.writeable:
-                        columns[column] = columns[column].copy()
-                    columns[column][row] = as_id(attributes[attribute])
+                    _written(columns, column)[row] = self._id(column, attributes[attribute])
+            if attributes.get("outcome"):
+                _written(columns, "failed")[row] = _outcome(attributes["outcome"])
             keep = self._arguments
             columns["arguments"][row] = (
                 keep.add(attributes) if isinstance(keep, ArgumentList) else places.offset(starts[row])
             )
         return columns
+
+    def _id(self, column: str, text: str) -> int:
+        """An id that an attribute gives: digits are a number, and other words an id where it counts nothing."""
+        number = as_id(text)
+        if number != ABSENT or column == "worker_id" or text in ("", "-1"):
+            return number
+        code = self._spans.ids.code(text)
+        return ABSENT if code is None else code
 
     def _hid(self, text: bytes) -> str:
         known = self._hids.get(text)
@@ -375,6 +421,18 @@ def _attributes(text: bytes) -> tuple[dict[str, Any], bool]:
         is_integer = number.isascii() and number.isdecimal() and len(number) <= _LONGEST_INTEGER
         attributes[key] = int(decoded) if is_integer else decoded
     return attributes, True
+
+
+def _written(columns: dict[str, npt.NDArray[Any]], column: str) -> npt.NDArray[Any]:
+    """A column that can be written to: until then it is one value for all rows."""
+    if not columns[column].flags.writeable:
+        columns[column] = columns[column].copy()
+    return columns[column]
+
+
+def _outcome(value: object) -> int:
+    """The outcome of node.complete as `SpanTable.failed` has it; one that is not known has failed, too."""
+    return value if isinstance(value, int) and 0 < value < 128 else 1
 
 
 def _attributes_in_file(file: BinaryIO) -> dict[str, Any]:

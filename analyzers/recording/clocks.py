@@ -27,7 +27,10 @@ SAME_CLOCK_NS = 5_000_000
 meanwhile; hosts do not start within that of each other."""
 
 NEARBY_NS = 60_000_000_000
-"""Without anchors, times further apart than this are not taken for times of one clock."""
+"""Without anchors, a serving trace further away from a log than this is not taken to be on its clock."""
+
+STATED = "one clock"
+"""What processes write to that are of one host because the user says so."""
 
 _SECOND = 1_000_000_000
 
@@ -103,6 +106,11 @@ class ProcessClock:
     """What one host's processes alone write to: a log, a run directory; "" is the file."""
 
     @property
+    def log(self) -> str:
+        """What one host's processes alone write to."""
+        return self.written_to or self.process[0]
+
+    @property
     def label(self) -> str:
         """The process in words."""
         return f"{PurePath(self.process[0]).name} pid {self.process[1]}"
@@ -158,7 +166,10 @@ def align_clocks(processes: Sequence[ProcessClock]) -> AlignedClocks:
         return AlignedClocks(alignment, {})
     without = next((host for host in occupied if not _offsets(host)), None)
     if without is not None:
-        evidence = f"{without[0].label} has no clock anchor, and its times lie apart from the others'"
+        evidence = (
+            f"nothing ties {without[0].label} to the clock of the others: no clock anchor, no log, process tree or run "
+            "directory of both; keep the [CLOCK_ANCHOR] records, analyze the whole run directory, or say --one-clock"
+        )
         alignment = ClockAlignment(
             "not aligned", evidence=evidence, hosts=[_describe(host, None) for host in occupied]
         )
@@ -203,7 +214,7 @@ def _hosts(processes: Sequence[ProcessClock]) -> list[list[ProcessClock]]:
             groups.join(first, second)
     together: dict[str, list[int]] = {}
     for index, process in enumerate(processes):
-        together.setdefault(process.written_to or process.process[0], []).append(index)
+        together.setdefault(process.log, []).append(index)
     for indices in together.values():
         _join_together(groups, processes, indices)
     _join_nearby(groups, processes)
@@ -219,34 +230,35 @@ def _join_together(groups: _Groups, processes: Sequence[ProcessClock], indices: 
             groups.join(last, index)
         if last is None or end > reached:
             reached, last = end, index
-    anchored = [index for index in indices if processes[index].anchors]
-    if len({groups.of(index) for index in anchored}) == 1:
+    anchored = {groups.of(index) for index in indices if processes[index].anchors}
+    if len(anchored) <= 1:
+        # Lines of one log or one run, and no two clocks in it.
         for index in indices:
-            if not processes[index].anchors:
-                groups.join(anchored[0], index)
+            if groups.of(index) not in anchored:
+                groups.join(indices[0] if not anchored else min(anchored), index)
 
 
 def _join_nearby(groups: _Groups, processes: Sequence[ProcessClock]) -> None:
-    """Give each group without anchors to the one group whose times lie around or near its own."""
+    """Give serving processes without anchors, and what is without them in a log of several hosts, to the one group
+    whose times lie around or near their own. Two logs are never tied by their times."""
     for members in groups.members():
         if any(processes[index].anchors for index in members):
             continue
         window = _window(processes[index] for index in members)
         if window is None:
             continue
-        near = {
-            groups.of(index)
-            for index, process in enumerate(processes)
-            if groups.of(index) != groups.of(members[0]) and _gap(window, process.window) <= NEARBY_NS
-        }
-        overlapping = {
-            groups.of(index)
-            for index, process in enumerate(processes)
-            if groups.of(index) != groups.of(members[0]) and _gap(window, process.window) < 0
-        }
-        anchored = {groups.of(index) for index, process in enumerate(processes) if process.anchors}
-        chosen = near if len(near & anchored) < 2 else overlapping
-        if len(chosen & anchored) < 2:
+        is_serving = all(processes[index].is_serving for index in members)
+        logs = {processes[index].log for index in members}
+        gaps: dict[int, int] = {}
+        for index, process in enumerate(processes):
+            group = groups.of(index)
+            if group != groups.of(members[0]) and (is_serving or process.log in logs):
+                gaps[group] = min(gaps.get(group, NEARBY_NS + 1), _gap(window, process.window))
+        near = {group for group, gap in gaps.items() if gap <= NEARBY_NS}
+        overlapping = {group for group, gap in gaps.items() if gap < 0}
+        of_logs = {groups.of(index) for index, process in enumerate(processes) if not process.is_serving}
+        chosen = near if len(near & of_logs) < 2 else overlapping
+        if len(chosen & of_logs) < 2:
             for group in chosen:
                 groups.join(group, members[0])
 
@@ -302,7 +314,14 @@ def _one_clock(processes: Sequence[ProcessClock]) -> str:
             "the wall clock was set meanwhile"
         )
     files = {process.process[0] for process in processes}
-    return f"no anchors to compare; the times of {len(files)} files lie together" if len(files) > 1 else ""
+    if len(files) < 2:
+        return ""
+    if any(process.written_to == STATED for process in processes):
+        return "as --one-clock says; no anchors to compare"
+    logs = {process.log for process in processes if not process.is_serving}
+    if len(logs) == 1 and any(process.is_serving for process in processes):
+        return f"no anchors to compare; the times of {len(files)} files lie together"
+    return f"no anchors to compare; {len(files)} files of one run or one process tree"
 
 
 def duration_text(duration_ns: int) -> str:

@@ -17,16 +17,18 @@ from analyzers.readers.load_report import InputFormat, LoadIssue, LoadReport
 from analyzers.readers.manifest import DamagedManifestError, read_manifest
 from analyzers.readers.observations.counters import CounterReading, between
 from analyzers.readers.observations.observation import Observation, ObservedFile
-from analyzers.readers.requests import Requests
+from analyzers.readers.requests import RequestFile, Requests
 from analyzers.readers.requests import read as read_requests
 from analyzers.readers.responses import read as read_answers
 from analyzers.readers.run_records import read_mtp_accuracy, read_resources
 from analyzers.readers.statements import StatementFile, Statements
 from analyzers.readers.strace import StraceLog, stream_strace
+from analyzers.recording.benchmarks import benchmark_name, chosen_benchmark
 from analyzers.recording.run_directory import RunFiles, rank_of_log, run_files, without_repeats
 from analyzers.rundir import Manifest, MtpAccuracy, ResourceSample
 from analyzers.table.callables import callable_of
 from analyzers.table.spans import Clock
+from analyzers.text.words import counted
 
 # Its category "kernel" is no mark of the serving profiler: every GPU profiler has it too.
 _SA_PROFILE_CATEGORIES = frozenset({"scheduler", "worker", "executor", "serving", "request"})
@@ -38,7 +40,7 @@ class Contents:
 
     traces: list[ChromeTrace] = field(default_factory=list)
     logs: list[StraceLog] = field(default_factory=list)
-    requests: list[Requests] = field(default_factory=list)
+    requests: list[RequestFile] = field(default_factory=list)
     observed: list[ObservedFile] = field(default_factory=list)
     answers: list[StatementFile] = field(default_factory=list)
     """Files that state what the requests brought."""
@@ -52,7 +54,7 @@ class Contents:
     log_ranks: dict[str, int] = field(default_factory=dict)
     """Path of a log -> the rank that its name names."""
     run_files: list[Path] = field(default_factory=list)
-    """Files that the run of the manifest wrote."""
+    """Files of a run directory: one launcher on one host wrote them."""
     unread: list[Path] = field(default_factory=list)
     """Files of a directory that were not read."""
 
@@ -63,7 +65,7 @@ class Contents:
             *self.damaged,
             *(trace.report for trace in self.traces),
             *(log.report for log in self.logs),
-            *(requests.report for requests in self.requests),
+            *(benchmark.report for benchmark in self.benchmarks),
             *(observed.report for observed in self.observed),
             *(answer.report for answer in self.answers),
             *self.run_records,
@@ -74,6 +76,11 @@ class Contents:
         """What files and logs state of the requests, the files first."""
         found = [answer.statements for answer in self.answers] + [log.statements for log in self.logs]
         return [statements for statements in found if statements]
+
+    @property
+    def benchmarks(self) -> list[Requests]:
+        """The requests of every benchmark of every file."""
+        return [benchmark for file in self.requests for benchmark in file.benchmarks]
 
     @property
     def observations(self) -> list[Observation]:
@@ -106,7 +113,31 @@ def read_path(path: Path) -> Contents:
     Raises:
         UnusableInputError: it does not exist, cannot be read or is none of the known formats.
     """
+    if (chosen := chosen_benchmark(path)) is not None:
+        return _only_benchmark(path, _read_one(chosen.file), chosen.number)
     return _read_directory(path) if path.is_dir() else _read_one(path)
+
+
+def by_benchmark(contents: Contents) -> list[tuple[str, Contents]]:
+    """What is of one benchmark or none, by name: "" for the whole, or for what reports of several benchmarks leave of it."""
+    several = [file for file in contents.requests if len(file.benchmarks) > 1]
+    if not several:
+        return [("", contents)]
+    rest = dataclasses.replace(contents, requests=[file for file in contents.requests if file not in several])
+    parts = [("", rest)] if rest.reports or rest.manifest is not None else []
+    for file in several:
+        for number, benchmark in enumerate(file.benchmarks, 1):
+            name = benchmark_name(benchmark.report.path, number)
+            parts.append((name, Contents(requests=[RequestFile([benchmark])])))
+    return parts
+
+
+def _only_benchmark(path: Path, contents: Contents, number: int) -> Contents:
+    benchmarks = contents.benchmarks
+    if number > len(benchmarks):
+        there = counted(len(benchmarks), "benchmark") if benchmarks else "no benchmarks"
+        raise UnusableInputError(f"{path}: there is no benchmark {number}: the file holds {there}")
+    return Contents(requests=[RequestFile([benchmarks[number - 1]])])
 
 
 def merged(parts: Sequence[tuple[Path, Contents]]) -> Contents:
@@ -143,7 +174,7 @@ def _read_one(path: Path) -> Contents:
             return Contents(traces=[_on_host_clock(trace)])
         case StraceLog() as log:
             return Contents(logs=[log], log_ranks=_log_ranks([path]))
-        case Requests() as requests:
+        case RequestFile() as requests:
             return Contents(requests=[requests])
         case ObservedFile() as observed:
             return Contents(observed=[observed])
@@ -164,8 +195,7 @@ def _read_directory(directory: Path) -> Contents:
             if files.only_manifest:
                 raise
             contents.damaged.append(_damaged(files.manifest, "manifest", error, lost=1))
-        else:
-            contents.run_files = [*files.serving_traces, *files.fragments, *files.logs]
+    contents.run_files = [*files.serving_traces, *files.fragments, *files.logs]
     _read_serving(files, contents)
     contents.logs = [stream_strace(path, is_log=True) for path in files.rank_logs]
     contents.log_ranks = _log_ranks(files.rank_logs)

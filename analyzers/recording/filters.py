@@ -15,12 +15,12 @@ import msgspec
 import numpy as np
 
 from analyzers.errors import UnusableInputError
-from analyzers.readers.requests import RequestTiming
+from analyzers.readers.request_timing import RequestTiming
 from analyzers.readers.strace import ROOT
 from analyzers.recording.membership import NO_UNIT, steps_of_units, units_of
 from analyzers.recording.recording import Recording
 from analyzers.table.callables import DispatchNames, callable_of, name_runs
-from analyzers.table.spans import ABSENT, Clock, Int64s, Mask, concatenate
+from analyzers.table.spans import ABSENT, Clock, Int64s, Mask, concatenate, is_number
 
 _MILLISECOND_NS = 1_000_000
 
@@ -146,9 +146,11 @@ class _Part:
     def keep_steps(self, first: int | None, last: int | None) -> None:
         """Steps [first, last)."""
         steps = steps_of_units(self._spans, self._units)
-        if (steps == ABSENT).all():
-            raise FilterError("--steps: no span of the input names its step: analyze the whole run directory")
-        chosen = steps != ABSENT
+        chosen = is_number(steps)
+        if not chosen.any():
+            raise FilterError(
+                "--steps: no span of the input names its step by a number: analyze the whole run directory"
+            )
         chosen &= steps >= first if first is not None else True
         chosen &= steps < last if last is not None else True
         self._keep_units(np.flatnonzero(chosen), np.zeros(len(self._spans), dtype=np.bool_))
@@ -185,7 +187,8 @@ class _Part:
         assigned = self._ranks
         kept = {process: rank for process, rank in assigned.ranks.items() if rank in ranks}
         basis = {process: assigned.basis[process] for process in kept}
-        self._ranks = dataclasses.replace(assigned, ranks=kept, basis=basis)
+        silent = assigned.silent & kept.keys()
+        self._ranks = dataclasses.replace(assigned, ranks=kept, basis=basis, silent=silent)
         if self._manifest is not None:
             device_map = [process for process in self._manifest.device_map if process.rank in ranks]
             self._manifest = msgspec.structs.replace(self._manifest, device_map=device_map)

@@ -27,12 +27,13 @@ def units_of(spans: SpanTable) -> Int64s:
     steps[unnamed] = [known.get(dispatch, ABSENT) for dispatch in dispatches[unnamed].tolist()]
     invoked = np.where((spans.rank != ABSENT), spans.invocation, ABSENT)
     kinds = np.select([steps != ABSENT, dispatches != ABSENT, invoked != ABSENT], [0, 1, 2], NO_UNIT)
-    # Processes that had one pid one after the other count their invocations from 1 each.
-    incarnations = np.array([*(lane.incarnation for lane in spans.lanes), 0], dtype=np.int64)[spans.lane]
+    # Processes that had one pid one after the other, and those of another life, count their invocations from 1 each.
+    lives = [lane.incarnation + spans.lives.get(lane.process, 0) for lane in spans.lanes]
+    begins = np.array([*lives, 0], dtype=np.int64)[spans.lane]
     ids = np.select([kinds == 0, kinds == 1, kinds == 2], [steps, dispatches, invoked], ABSENT)
     if not len(spans):
         return ids.astype(np.int64)
-    kinds = np.where(kinds == 2, kinds + incarnations, kinds)
+    kinds = np.where(kinds == 2, kinds + begins, kinds)
     _, units = np.unique(np.stack([kinds, ids], axis=1), axis=0, return_inverse=True)
     return np.where(kinds == NO_UNIT, NO_UNIT, units.reshape(-1)).astype(np.int64)
 

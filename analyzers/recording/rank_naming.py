@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
@@ -12,13 +12,11 @@ import numpy as np
 from analyzers.readers.strace import StraceLog
 from analyzers.recording.clocks import process_windows
 from analyzers.recording.devices import ready_devices
-from analyzers.table.families import family
-from analyzers.table.spans import ABSENT, Clock, DeviceIds, Process, SpanTable
+from analyzers.recording.lives import find_lives
+from analyzers.recording.scheduler_ranks import scheduler_ranks
+from analyzers.table.spans import ABSENT, DeviceIds, Process, SpanTable, process_label
 
-RankBasis = Literal["manifest", "file name", "ready lines", "scheduler records", "pid order"]
-
-_DISPATCH = ".dispatch"
-_COMPLETE = ".complete"
+RankBasis = Literal["manifest", "file name", "scheduler records", "ready lines", "pid order"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +28,10 @@ class RankAssignment:
     devices: dict[Process, DeviceIds] = field(default_factory=dict)
     windows: dict[Process, tuple[int, int]] = field(default_factory=dict)
     """[first start, last end] of each process, on the host clock."""
+    lives: dict[Process, int] = field(default_factory=dict)
+    """Which of the lives of the recording each process is of, from 0; see `analyzers.recording.lives`."""
+    silent: frozenset[Process] = frozenset()
+    """Processes of which no run was read: a ready line or the head of a torn record is all that tells of them."""
 
     @property
     def bases(self) -> list[RankBasis]:
@@ -51,6 +53,8 @@ class RankAssignment:
 
     def _follow_each_other(self, processes: Sequence[Process]) -> bool:
         """Whether a rank was started again: in the log of its own, or with the pid it had before."""
+        if len({self.lives.get(process, 0) for process in processes}) == len(processes):
+            return True
         windows = sorted(self.windows[process] for process in processes if process in self.windows)
         apart = all(before[1] <= after[0] for before, after in pairwise(windows))
         one_log = len({file for file, _ in processes}) == 1
@@ -64,48 +68,97 @@ def assign_ranks(
     *,
     manifest_ranks: Mapping[int, int] | None = None,
     file_ranks: Mapping[str, int] | None = None,
+    one_clock: bool = True,
 ) -> RankAssignment:
     """Name the rank of every process with device runs in `logs`, whose times must be on one clock.
 
-    `manifest_ranks` maps pids, `file_ranks` maps log paths (`strace/rank-<r>.log`). Ready lines name devices: where
-    nothing else names ranks, those numbers do, unless they leave gaps that the scheduler's worker ids do not have. A
-    process that nothing names gets the ranks left over in order of pid, with the basis "pid order".
+    `manifest_ranks` maps pids, `file_ranks` maps log paths (`strace/rank-<r>.log`). Where neither names a process, the
+    scheduler's worker ids do if its records fit in one way alone, else the order of the devices of the ready lines. A
+    process that nothing names gets the ranks left over in order of pid, with the basis "pid order". Every life of the
+    recording is named by itself; without `one_clock` lives cannot be told apart.
     """
     processes = _device_processes(logs)
-    ready = ready_devices(logs, processes)
+    silent = _silent_processes(logs, processes)
+    ready = ready_devices(logs, [*processes, *silent])
+    own_logs = file_ranks or {}
+    lives = find_lives(logs, processes, ready, own_logs) if one_clock else dict.fromkeys(processes, 0)
+    if len(set(lives.values())) > 1:
+        # In which of the lives a process without a record was, nothing tells.
+        silent = []
+    lives.update(dict.fromkeys(silent, 0))
     ranks: dict[Process, int] = {}
     basis: dict[Process, RankBasis] = {}
+    for life in sorted(set(lives.values())):
+        members = [process for process in [*processes, *silent] if lives.get(process, 0) == life]
+        named = _name_life(logs, members, silent, ready, manifest_ranks or {}, own_logs)
+        for process, (rank, source) in named.items():
+            ranks[process] = rank
+            basis[process] = source
+    windows = process_windows(log.spans for log in logs)
+    return RankAssignment(
+        ranks,
+        basis,
+        windows={process: windows[process] for process in ranks if process in windows},
+        lives=lives,
+        silent=frozenset(silent),
+    )
 
-    def name(process: Process, rank: int, source: RankBasis) -> None:
-        ranks[process] = rank
-        basis[process] = source
 
-    unnamed: list[Process] = []
+def _name_life(
+    logs: Sequence[StraceLog],
+    processes: Sequence[Process],
+    silent: Sequence[Process],
+    ready: Mapping[Process, int],
+    manifest_ranks: Mapping[int, int],
+    file_ranks: Mapping[str, int],
+) -> dict[Process, tuple[int, RankBasis]]:
+    """The rank of every process of one life, and what it was taken from."""
+    named: dict[Process, tuple[int, RankBasis]] = {}
     for process in processes:
         path, label = process
         pid = _pid(label)
-        if pid is not None and manifest_ranks and pid in manifest_ranks:
-            name(process, manifest_ranks[pid], "manifest")
-        elif file_ranks and path in file_ranks:
-            name(process, file_ranks[path], "file name")
-        else:
-            unnamed.append(process)
-    if unnamed and not ranks and not _count_from_zero(ready, unnamed):
-        for process, worker in _scheduler_ranks(logs, unnamed).items():
-            name(process, worker, "scheduler records")
-        unnamed = [process for process in unnamed if process not in ranks]
-    for process in unnamed:
-        if process in ready:
-            name(process, ready[process], "ready lines")
-    unnamed = [process for process in unnamed if process not in ranks]
-    taken = set(ranks.values())
+        if pid is not None and pid in manifest_ranks:
+            named[process] = manifest_ranks[pid], "manifest"
+        elif path in file_ranks:
+            named[process] = file_ranks[path], "file name"
+    by_device = _device_order({process: ready[process] for process in processes if process in ready})
+    workers: set[int] = set()
+    if not named:
+        by_worker = scheduler_ranks(logs, [process for process in processes if process not in silent])
+        if any(by_device.get(process) != worker for process, worker in by_worker.items()):
+            named.update((process, (worker, "scheduler records")) for process, worker in by_worker.items())
+            workers = set(by_worker.values())
+    for process, rank in by_device.items():
+        if process not in named and rank not in workers:
+            named[process] = rank, "ready lines"
+    unnamed = [process for process in processes if process not in named]
+    taken = {rank for rank, _ in named.values()}
     free = (rank for rank in range(len(taken) + len(unnamed)) if rank not in taken)
     for process in sorted(unnamed, key=lambda item: (str(type(item[1])), str(item[1]).zfill(20), item[0])):
-        name(process, next(free), "pid order")
-    windows = process_windows(log.spans for log in logs)
-    return RankAssignment(
-        ranks, basis, windows={process: windows[process] for process in ranks if process in windows}
-    )
+        named[process] = next(free), "pid order"
+    return named
+
+
+def _device_order(ready: Mapping[Process, int]) -> dict[Process, int]:
+    """Ranks by the order of the devices of the ready lines: devices 0, 2, 4 are ranks 0, 1, 2."""
+    order = {device: rank for rank, device in enumerate(sorted(set(ready.values())))}
+    return {process: order[device] for process, device in ready.items()}
+
+
+def _silent_processes(logs: Sequence[StraceLog], processes: Collection[Process]) -> list[Process]:
+    """Processes that a ready line or a torn record names in a log in which others have runs, and that have none."""
+    with_records = {lane.process for log in logs for lane in log.spans.lanes}
+    pids = {pid for _, pid in with_records}
+    found: dict[Process, None] = {}
+    for log in logs:
+        path = log.report.path
+        if not any(file == path for file, _ in processes):
+            continue
+        for line in log.processes.ready:
+            found.setdefault((path, process_label(line.pid, line.incarnation)))
+        for pid in log.torn_pids:
+            found.setdefault((path, pid))
+    return [process for process in found if process not in with_records and process[1] not in pids]
 
 
 def _pid(label: int | str | None) -> int | None:
@@ -114,16 +167,11 @@ def _pid(label: int | str | None) -> int | None:
     return int(digits) if digits is not None and str(digits).isdecimal() else None
 
 
-def _count_from_zero(ready: Mapping[Process, int], processes: Sequence[Process]) -> bool:
-    devices = {ready.get(process, ABSENT) for process in processes}
-    return devices == set(range(len(devices)))
-
-
 def rank_column(spans: SpanTable, assignment: RankAssignment) -> SpanTable:
-    """`spans` with the rank and device of each row's process; no rank is ABSENT."""
+    """`spans` with the rank, life and device of each row's process; no rank is ABSENT."""
     by_lane = [assignment.ranks.get(lane.process, ABSENT) for lane in spans.lanes]
     named = spans.with_ranks(np.array(by_lane, dtype=np.int64)[spans.lane] if by_lane else spans.rank)
-    return named.with_devices(assignment.devices)
+    return named.with_devices(assignment.devices).with_lives(assignment.lives)
 
 
 def _device_processes(logs: Iterable[StraceLog]) -> list[Process]:
@@ -137,73 +185,3 @@ def _device_processes(logs: Iterable[StraceLog]) -> list[Process]:
 
 def _code_of(labels: tuple[str, ...], label: str) -> int:
     return labels.index(label) if label in labels else ABSENT
-
-
-def _scheduler_ranks(logs: Sequence[StraceLog], processes: Sequence[Process]) -> dict[Process, int]:
-    """Match processes to worker ids: every root lies between its dispatch and its completion.
-
-    Returns a mapping only when exactly one assignment of all processes fits; {} otherwise.
-    """
-    flights = _flights(logs)
-    if len(flights) != len(processes) or len(processes) > 1024:
-        return {}
-    candidates: dict[Process, set[int]] = {}
-    for process in processes:
-        intervals = _root_intervals(logs, process)
-        candidates[process] = {
-            worker
-            for worker, windows in flights.items()
-            if len(windows) == len(intervals)
-            and all(
-                dispatched <= start and end <= completed
-                for (start, end), (dispatched, completed) in zip(intervals, windows, strict=True)
-            )
-        }
-    matched: dict[Process, int] = {}
-    while len(matched) < len(processes):
-        taken = set(matched.values())
-        forced = [
-            (process, next(iter(left)))
-            for process, workers in candidates.items()
-            if process not in matched and len(left := workers - taken) == 1
-        ]
-        if not forced:
-            return {}
-        process, worker = forced[0]
-        matched[process] = worker
-    return matched
-
-
-def _flights(logs: Sequence[StraceLog]) -> dict[int, list[tuple[int, int]]]:
-    """worker_id -> [(dispatch start, completion end)] of tasks that ran on a device, in time order."""
-    dispatched: dict[int, list[int]] = {}
-    completed: dict[int, list[int]] = {}
-    for log in logs:
-        spans = log.spans
-        for row in np.flatnonzero(spans.where_name(_is_flight_edge) & (spans.worker_id != ABSENT)).tolist():
-            worker = int(spans.worker_id[row])
-            if spans.name_of(row).endswith(_DISPATCH):
-                dispatched.setdefault(worker, []).append(int(spans.start_ns[row]))
-            else:
-                completed.setdefault(worker, []).append(int(spans.end_ns[row]))
-    return {
-        worker: list(zip(sorted(starts), sorted(completed[worker]), strict=True))
-        for worker, starts in dispatched.items()
-        if len(completed.get(worker, ())) == len(starts)
-    }
-
-
-def _is_flight_edge(name: str) -> bool:
-    return family(name) == "node" and name.endswith((_DISPATCH, _COMPLETE))
-
-
-def _root_intervals(logs: Sequence[StraceLog], process: Process) -> list[tuple[int, int]]:
-    intervals = []
-    for log in logs:
-        spans = log.spans
-        lanes = np.array([lane.process == process for lane in spans.lanes], dtype=np.bool_)
-        if not lanes.any():
-            continue
-        rows = np.flatnonzero(spans.named("chip.run") & lanes[spans.lane] & (spans.clock == Clock.HOST))
-        intervals += [(int(spans.start_ns[row]), int(spans.end_ns[row])) for row in rows]
-    return sorted(intervals)

@@ -12,19 +12,24 @@ from analyzers.errors import UnusableInputError
 from analyzers.readers.chrome_trace import ChromeTrace
 from analyzers.readers.load_report import LoadReport
 from analyzers.readers.observations.observation import Observation
-from analyzers.readers.requests import RequestTiming
+from analyzers.readers.request_timing import RequestTiming
+from analyzers.readers.requests import Requests
 from analyzers.readers.statements import Statements
 from analyzers.readers.strace import StraceLog
 from analyzers.recording.clocks import ONE_HOST_CLOCK, AlignedClocks, ClockAlignment, align_clocks, shifted
-from analyzers.recording.contents import Contents, merged, read_path
+from analyzers.recording.contents import Contents, by_benchmark, merged, read_path
+from analyzers.recording.copies import Copy, copies_among, notes_on
 from analyzers.recording.devices import log_devices
 from analyzers.recording.log_clocks import process_clocks
 from analyzers.recording.rank_files import join_rank_files
 from analyzers.recording.rank_naming import RankAssignment, assign_ranks, rank_column
+from analyzers.recording.repeated_spans import without_repeats
+from analyzers.recording.rotated_logs import join_rotated, shared_pids
 from analyzers.recording.runs import (
     Claims,
     Split,
     home_of,
+    in_one_run_directory,
     log_claims,
     run_claim,
     split_into_runs,
@@ -33,6 +38,7 @@ from analyzers.recording.runs import (
 from analyzers.recording.trace_devices import with_devices
 from analyzers.rundir import Manifest, MtpAccuracy, ResourceSample
 from analyzers.table.spans import SpanTable, concatenate
+from analyzers.text.words import counted
 
 Input = TypeVar("Input", ChromeTrace, StraceLog)
 
@@ -63,12 +69,20 @@ class Recording:
     """The same of traces of one rank each."""
     given_ranks: Mapping[str, int] = field(default_factory=dict)
     """Path of a trace -> the rank that the user named."""
+    exits: Mapping[int, str] = field(default_factory=dict)
+    """pid -> how it exited before it had completed its run, as the runtime's log says."""
+    timed_out_ns: int | None = None
+    """When the last wait that timed out had, at the earliest; None where no log says so."""
+    shared_pids: list[int] = field(default_factory=list)
+    """Pids that processes of several files have, taken for processes of their own."""
     missing_ranks: list[int] = field(default_factory=list)
     """Ranks that the files speak of and none is of."""
     statements: list[Statements] = field(default_factory=list)
     """What files and logs state of the requests."""
     unread: list[Path] = field(default_factory=list)
     """Files of a directory that were not read."""
+    notes: list[str] = field(default_factory=list)
+    """What to know of how its files were put together."""
 
     @property
     def lost(self) -> int:
@@ -84,6 +98,8 @@ class LoadOptions:
     """Path of a trace -> the rank it is of."""
     allow_missing: bool = False
     """Go on although ranks of the world are missing or claimed twice."""
+    one_clock: bool = False
+    """All files are of one host: their times may be compared though nothing in them shows it."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +120,7 @@ class Runs:
             names = ", ".join(recording.name for recording in self.recordings)
             raise UnusableInputError(
                 f"{names}: {len(self.recordings)} runs ({self.evidence}), whose steps and times have nothing in "
-                "common: name the files of one run (`dsv4bench analyze` takes several, and measures each by itself)"
+                "common: name one of them, or the files of one (`dsv4bench analyze` measures each by itself)"
             )
         return self.recordings[0]
 
@@ -125,23 +141,51 @@ def load_runs(paths: Iterable[str | Path], options: LoadOptions | None = None) -
         raise UnusableInputError(f"{repeated}: named twice: its records would count twice")
     contents = [read_path(path) for path in given]
     _check_given_ranks(contents, options.ranks)
-    homes = [home_of(path) for path in given]
-    split = Split([[0]], "")
-    if len(given) > 1:
-        # The steps of the only trace are nobody else's: they need not be looked at one by one.
-        several_traces = sum(bool(part.traces) for part in contents) > 1
-        claims = [
-            _claims(part, home, options, several_traces=several_traces)
-            for part, home in zip(contents, homes, strict=True)
-        ]
-        split = split_into_runs([home.resolve() for home in homes], claims)
-    recordings = []
+    given, contents, copies = _once(given, contents)
+    split = _split(given, contents, options)
+    recordings: list[Recording] = []
+    evidence = split.evidence
     for indices in split.runs:
         own = [given[index] for index in indices]
         whole = merged([(given[index], contents[index]) for index in indices])
-        name = str(own[0] if len(own) == 1 else homes[indices[0]])
-        recordings.append(_recording(whole, own, options, name=name))
-    return Runs(recordings, split.evidence)
+        name = str(own[0] if len(own) == 1 else home_of(own[0]))
+        notes = notes_on(copy for copy in copies if copy.of in own)
+        parts = by_benchmark(whole)
+        if len(parts) > 1:
+            evidence = "; ".join(filter(None, [evidence, "a report holds several benchmarks"]))
+        recordings += [
+            _recording(part, own, options, name=benchmark or name, notes=notes) for benchmark, part in parts
+        ]
+    return Runs(recordings, evidence)
+
+
+def _once(
+    paths: Sequence[Path], contents: Sequence[Contents]
+) -> tuple[list[Path], list[Contents], list[Copy]]:
+    """The paths and their contents without those that hold the run of another."""
+    # Two readings of counters that did not move are two readings all the same.
+    copies = [
+        copy
+        for copy in (copies_among(paths) if len(paths) > 1 else ())
+        if not contents[paths.index(copy.path)].observed
+    ]
+    left_out = {copy.path for copy in copies}
+    kept = [index for index, path in enumerate(paths) if path not in left_out]
+    return [paths[index] for index in kept], [contents[index] for index in kept], copies
+
+
+def _split(paths: Sequence[Path], contents: Sequence[Contents], options: LoadOptions) -> Split:
+    """Which of the paths are of one run."""
+    if len(paths) == 1:
+        return Split([[0]], "")
+    homes = [home_of(path) for path in paths]
+    # The steps of the only trace are nobody else's: they need not be looked at one by one.
+    several_traces = sum(bool(part.traces) for part in contents) > 1
+    claims = [
+        _claims(part, home, options, several_traces=several_traces)
+        for part, home in zip(contents, homes, strict=True)
+    ]
+    return split_into_runs([home.resolve() for home in homes], claims)
 
 
 def load_recording(paths: Iterable[str | Path], options: LoadOptions | None = None) -> Recording:
@@ -172,43 +216,83 @@ def _claims(contents: Contents, home: Path, options: LoadOptions, *, several_tra
     return claims
 
 
-def _recording(contents: Contents, paths: Sequence[Path], options: LoadOptions, *, name: str) -> Recording:
+def _recording(
+    contents: Contents, paths: Sequence[Path], options: LoadOptions, *, name: str, notes: Sequence[str]
+) -> Recording:
     """Put the contents of a run together and name the ranks."""
     given_ranks = {
         trace.report.path: options.ranks[trace.report.path]
         for trace in contents.traces
         if trace.report.path in options.ranks
     }
-    files = join_rank_files(contents.traces, given_ranks, allow_missing=options.allow_missing)
+    once, repeated_spans = without_repeats(contents.traces)
+    files = join_rank_files(once, given_ranks, allow_missing=options.allow_missing)
     manifest = contents.manifest
-    aligned = align_clocks(process_clocks(contents.logs, files.traces, manifest, contents.run_files))
+    if len(contents.logs) > 1 and not contents.log_ranks:
+        contents.logs = join_rotated(contents.logs)
+    clocks = process_clocks(
+        contents.logs,
+        files.traces,
+        manifest,
+        [*contents.run_files, *in_one_run_directory([path for path in paths if not path.is_dir()])],
+        one_clock=options.one_clock,
+    )
+    aligned = align_clocks(clocks)
     traces = [with_devices(_on_common_clock(trace, aligned)) for trace in files.traces]
     logs = [_on_common_clock(log, aligned) for log in contents.logs]
-    ranks = assign_ranks(logs, manifest_ranks=contents.manifest_ranks, file_ranks=contents.log_ranks)
+    comparable = aligned.alignment.comparable
+    ranks = assign_ranks(
+        logs, manifest_ranks=contents.manifest_ranks, file_ranks=contents.log_ranks, one_clock=comparable
+    )
     ranks = dataclasses.replace(ranks, devices=log_devices(logs, ranks.ranks, manifest))
+    requests, repeats = _requests_once(contents.benchmarks)
     spans = [trace.spans for trace in traces] + [rank_column(log.spans, ranks) for log in logs]
     return Recording(
         name=name,
         paths=tuple(str(path) for path in paths),
         spans=concatenate(spans),
         invalid=concatenate([trace.invalid for trace in traces] + [log.invalid for log in logs]),
-        requests=[timing for requests in contents.requests for timing in requests.timings],
-        requests_have_phases=any(requests.has_phases for requests in contents.requests)
+        requests=requests,
+        requests_have_phases=any(benchmark.has_phases for benchmark in contents.benchmarks)
         or manifest is not None,
         reports=contents.reports,
         ranks=ranks,
         ready_devices={pid: device for log in logs for pid, device in log.ready_devices.items()},
         manifest=manifest,
+        exits={pid: how for log in logs for pid, how in log.processes.exits.items()},
+        timed_out_ns=max(
+            (log.processes.timed_out_ns for log in logs if log.processes.timed_out_ns is not None),
+            default=None,
+        ),
         resources=contents.resources,
         mtp_accuracy=contents.mtp_accuracy,
         observations=contents.observations,
         clocks=aligned.alignment if logs else files.clocks,
         file_clocks=files.clocks,
         given_ranks=given_ranks,
+        shared_pids=shared_pids(contents.logs) if not contents.log_ranks else [],
         missing_ranks=files.missing,
         statements=contents.statements,
         unread=contents.unread,
+        notes=[*notes, *repeated_spans, *repeats],
     )
+
+
+def _requests_once(benchmarks: Sequence[Requests]) -> tuple[list[RequestTiming], list[str]]:
+    """The requests of several files, and what to say of those that more than one holds.
+
+    Clients may count from the same number on: only what is the same in everything is one request.
+    """
+    timings: list[RequestTiming] = []
+    notes = []
+    for benchmark in benchmarks:
+        before = set(timings) if timings else set()
+        new = [timing for timing in benchmark.timings if timing.identity is None or timing not in before]
+        if repeated := len(benchmark.timings) - len(new):
+            told = counted(repeated, "request")
+            notes.append(f"{benchmark.report.path}: {told} that another file holds too: counted once")
+        timings += new
+    return timings, notes
 
 
 def _on_common_clock(read: Input, clocks: AlignedClocks) -> Input:

@@ -40,6 +40,14 @@ def home_of(path: Path) -> Path:
     return home
 
 
+def in_one_run_directory(paths: Sequence[Path]) -> list[Path]:
+    """Those of `paths` that lie in a run directory, where the folders and the manifest show that it is one for all."""
+    inside = [
+        path for path in paths if path.parent.name in _PARTS or RunDirectory(home_of(path)).manifest.is_file()
+    ]
+    return inside if len({home_of(path).resolve() for path in inside}) == 1 else []
+
+
 def split_into_runs(homes: Sequence[Path], claims: Sequence[Claims]) -> Split:
     """Tell the runs of inputs that lie at `homes` and claim `claims`."""
     conflicts = [
@@ -83,7 +91,7 @@ def trace_claims(spans: SpanTable, rank: int | None) -> Claims:
     submits = submits & (spans.kind != Kind.INSTANT) & (spans.clock == Clock.HOST)
     for what, ids in (("dispatch", spans.dispatch_id), ("step", spans.step_id)):
         for row in np.flatnonzero(submits & (ids != ABSENT)).tolist():
-            key = (f"submit {what}", int(ids[row]), spans.name_of(row), rank)
+            key = (f"submit {what}", spans.id_of(int(ids[row])), spans.name_of(row), rank)
             lane = spans.lane_of(row)
             claims.setdefault(key, set()).add((lane.pid, lane.tid, int(spans.start_ns[row])))
     return claims

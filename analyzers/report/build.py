@@ -15,6 +15,7 @@ from analyzers.measurement import Measured
 from analyzers.ranks.clock_limits import calibrate_starts
 from analyzers.ranks.rank_starts import measure_rank_starts
 from analyzers.ranks.rounds import LostRun
+from analyzers.ranks.scheduler import NEVER
 from analyzers.recording.rank_map import map_ranks
 from analyzers.recording.recording import Recording
 from analyzers.report.model import (
@@ -30,8 +31,7 @@ from analyzers.report.model import (
 from analyzers.statistics.summary import Summary, exact_sum, summarize
 from analyzers.steps.blocking import blocking_runs, durations_of
 from analyzers.steps.bubbles import StepTime, measure_step_time
-from analyzers.steps.lifecycle import Lifecycle
-from analyzers.steps.pipeline import PipelineResult
+from analyzers.steps.joins import completions
 from analyzers.steps.steps import Steps
 from analyzers.steps.thread_load import measure_lanes
 from analyzers.table.callables import SUBMIT, WAIT, is_prefill
@@ -66,6 +66,8 @@ def build_report(measured: Measured) -> Report:
         host_window_ns=spans.window(Clock.HOST, kinds),
         ranks=_rank_naming(recording),
         lost_runs=measured.lost_runs,
+        joins=measured.joins,
+        failures=measured.failures,
         lifecycle=LifecycleFigures(
             pairs=len(lifecycle.steps),
             faults=lifecycle.faults,
@@ -74,7 +76,7 @@ def build_report(measured: Measured) -> Report:
             cross_process=lifecycle.cross_process,
             declared_depth=lifecycle.depth,
         ),
-        steps=_step_figures(lifecycle, measured.pipelines) + _blocking_figures(spans),
+        steps=_step_figures(measured) + _blocking_figures(spans),
         pipelines=[result.figures for result in measured.pipelines if result.figures.has_figures],
         step_time=_step_times(measured),
         skew=measured.skew,
@@ -121,6 +123,7 @@ def _rank_naming(recording: Recording) -> RankNaming:
     return RankNaming(
         ranks=sorted(set(recording.ranks.ranks.values()) | {entry.rank for entry in devices}),
         bases=[*recording.ranks.bases, *sorted(of_traces)],
+        lives=max(recording.ranks.lives.values(), default=0) + 1,
         devices=devices,
     )
 
@@ -139,12 +142,20 @@ def _run_summary(recording: Recording) -> RunSummary | None:
         faults=manifest.faults,
         program_cache=manifest.program_cache,
         restarts=manifest.restarts,
+        tracing=manifest.tracing,
     )
 
 
-def _step_figures(lifecycle: Lifecycle, pipelines: list[PipelineResult]) -> list[StepFigures]:
+def _completion(measured: Measured, steps: Steps) -> Summary:
+    completed = completions(measured.recording.spans, measured.schedule, steps)
+    known = completed != NEVER
+    return summarize(completed[known] - steps.start_ns[known])
+
+
+def _step_figures(measured: Measured) -> list[StepFigures]:
     """Submit-to-completion of every callable; the steady steps of a decode callable first."""
-    steady = {result.figures.callable: result.steady_steps for result in pipelines}
+    lifecycle = measured.lifecycle
+    steady = {result.figures.callable: result.steady_steps for result in measured.pipelines}
     by_callable = {name: lifecycle.of(name) for name in lifecycle.steps.callables}
     figures = []
     for name, steps in sorted(by_callable.items(), key=lambda entry: (is_prefill(entry[0]), -len(entry[1]))):
@@ -160,6 +171,7 @@ def _step_figures(lifecycle: Lifecycle, pipelines: list[PipelineResult]) -> list
                         latency=summarize(chosen.submit_to_completion_ns),
                         submit=summarize(chosen.submit_end_ns - chosen.start_ns),
                         wait=summarize(chosen.end_ns - chosen.wait_start_ns),
+                        completion=_completion(measured, chosen),
                         paired_by=chosen.paired_by_counts,
                     )
                 )
@@ -177,6 +189,7 @@ def _blocking_figures(spans: SpanTable) -> list[StepFigures]:
             latency=summarize(durations_of(spans, label)),
             submit=Summary(n=0),
             wait=Summary(n=0),
+            completion=Summary(n=0),
             paired_by={},
         )
         for name, label in blocking_runs(spans).items()

@@ -11,6 +11,8 @@ from analyzers.text.tables import CellKind, Column, Row, Table
 
 LANES_SHOWN = 20
 PIDS_SHOWN = 4
+_LONGEST_NAME = 60
+"""Characters of a name in a note; the tables have the rest."""
 
 
 def input_tables(report: Report, *, full: bool) -> Iterable[Table]:
@@ -44,9 +46,9 @@ def _rank_starts(report: Report) -> Table:
     ]
     columns = [
         Column("span"),
-        Column("n", CellKind.COUNT),
-        Column("mean", CellKind.TIME),
-        Column("p50", CellKind.TIME),
+        Column("n", CellKind.COUNT, dispensable=3),
+        Column("mean", CellKind.TIME, dispensable=2),
+        Column("p50", CellKind.TIME, dispensable=1),
         Column("max", CellKind.TIME),
     ]
     return Table("Start skew across ranks (ms)", columns, rows, [report.clocks.statement])
@@ -120,7 +122,7 @@ def _lanes(report: Report, overlapping: list[LaneFigures]) -> Table:
         [f"{lane.pid} / {lane.tid}", lane.spans, lane.busy_ns, lane.overlaps] for lane in shown
     ]
     notes = [
-        f"overlap: {first} and {second} on {lane.pid} / {lane.tid}"
+        f"overlap: {_cut(first)} and {_cut(second)} on {lane.pid} / {lane.tid}"
         for lane in shown
         if len(lane.first_overlap) == 2
         for first, second in [lane.first_overlap]
@@ -132,3 +134,7 @@ def _lanes(report: Report, overlapping: list[LaneFigures]) -> Table:
         Column("overlaps", CellKind.COUNT),
     ]
     return Table("Threads: busy time by union (ms)", columns, rows, notes[:5])
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + "..."

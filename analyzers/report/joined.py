@@ -45,6 +45,8 @@ def join_reports(runs: Sequence[RunReport], findings: Sequence[Finding]) -> Repo
         host_window_ns=None,
         ranks=RankNaming(ranks=[], bases=[]),
         lost_runs=[lost for report in reports for lost in report.lost_runs],
+        joins=[],
+        failures=[failure for report in reports for failure in report.failures],
         lifecycle=LifecycleFigures(
             pairs=sum(lifecycle.pairs for lifecycle in lifecycles),
             failed=sum(lifecycle.failed for lifecycle in lifecycles),

@@ -10,6 +10,7 @@ from analyzers.charts.series import ChartSeries
 from analyzers.clients.requests import RequestFigures
 from analyzers.clients.resources import ResourceGrowth
 from analyzers.clients.stated import StatedFigures
+from analyzers.ranks.failures import RankFailure
 from analyzers.ranks.rank_starts import StartSkew
 from analyzers.ranks.rounds import LostRun
 from analyzers.ranks.skew import RankSkew
@@ -20,10 +21,11 @@ from analyzers.recording.rank_map import NamedBy, RankDevice
 from analyzers.report.finding import Finding as Finding
 from analyzers.report.finding import FindingCode as FindingCode
 from analyzers.report.finding import Severity as Severity
-from analyzers.rundir import MtpAccuracy
+from analyzers.rundir import MtpAccuracy, TracingSetting
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
 from analyzers.steps.faults import LifecycleFault
+from analyzers.steps.joins import Join
 from analyzers.steps.lifecycle import CrossProcessPair, Edge
 from analyzers.steps.pipeline import Pipeline
 from analyzers.steps.thread_load import LaneFigures
@@ -51,6 +53,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     """Faults that were injected on request."""
     program_cache: dict[str, int] = {}
     restarts: int = 0
+    tracing: dict[str, TracingSetting] = {}
+    """How it was traced, by upstream's variables, and what said so: a flag, `--set`, the environment or the profile."""
 
 
 class RankNaming(msgspec.Struct, frozen=True):
@@ -58,6 +62,8 @@ class RankNaming(msgspec.Struct, frozen=True):
 
     ranks: list[int]
     bases: list[NamedBy]
+    lives: int = 1
+    """How many sets of worker processes came and went; every figure is within one of them."""
     devices: list[RankDevice] = []
     """Every rank, the device that it drives, and the processes that it is in each file."""
 
@@ -74,6 +80,9 @@ class StepFigures(msgspec.Struct, frozen=True):
     submit: Summary
     """Duration of the submit spans; n = 0 for blocking runs."""
     wait: Summary
+    completion: Summary
+    """submit.start to the last node.complete of the run, ns; n = 0 without the scheduler's records. A wait ends only when
+    somebody looked."""
     paired_by: dict[str, int]
     """How many pairs each identity made."""
 
@@ -131,6 +140,10 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     ranks: RankNaming
     lost_runs: list[LostRun]
     """Runs that a rank did and no record tells of."""
+    joins: list[Join]
+    """What joined rounds to dispatches by their times, or why nothing did."""
+    failures: list[RankFailure]
+    """Ranks that died, hung or failed."""
     lifecycle: LifecycleFigures
     steps: list[StepFigures]
     pipelines: list[Pipeline]

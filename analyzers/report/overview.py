@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from analyzers.clients.requests import MtpFigures, RequestFigures
 from analyzers.ranks.skew import RankSkew
-from analyzers.report.model import Report, StepFigures
+from analyzers.report.model import Report
 from analyzers.statistics.summary import Summary
 from analyzers.steps.pipeline import Pipeline
 from analyzers.table.callables import is_prefill
 from analyzers.text.figures import UNAVAILABLE, number, percent
 from analyzers.text.tables import Column, Table
-from analyzers.text.words import counted
+from analyzers.text.words import counted, some_of
 
 
 def overview(report: Report) -> Table | None:
@@ -36,7 +36,9 @@ def _run(report: Report) -> list[list[str]]:
             rows.append(["program cache", what, "run.json"])
     decode = _decode_pipeline(report)
     if decode is not None:
-        source = "serving trace" if decode.in_flight.pairs else "node.* records"
+        source = "node.* records" if decode.scheduled.pairs else "serving trace"
+        if not decode.scheduled.pairs and not decode.in_flight.pairs:
+            source = "STRACE"
         rows.append(["pipeline", decode.statement, source])
     return rows
 
@@ -47,8 +49,7 @@ def _client(report: Report) -> list[list[str]]:
 
 
 def _request_rows(figures: RequestFigures, report: Report) -> list[list[str]]:
-    expected = report.run.expected_output_tokens if report.run is not None else None
-    tokens = f"{figures.output_tokens} of {expected}" if expected is not None else str(figures.output_tokens)
+    tokens = output_tokens(figures, report.run.expected_output_tokens if report.run is not None else None)
     if figures.failed:
         tokens += f", {figures.failed_output_tokens} more of {figures.failed} failed requests"
     tpot = f"per-request mean {number(figures.tpot.mean)} ms, token-weighted {number(figures.tpot_token_weighted_ns)} ms"
@@ -69,6 +70,24 @@ def _request_rows(figures: RequestFigures, report: Report) -> list[list[str]]:
     if figures.mtp is not None:
         rows += _mtp_rows(figures.mtp, figures)
     return rows
+
+
+def output_tokens(figures: RequestFigures, expected: int | None = None) -> str:
+    """The output tokens for people: of how many, and of which requests where not of all."""
+    if figures.output_tokens is None:
+        return UNAVAILABLE + _strangers(figures)
+    told = str(figures.output_tokens) + (f" of {expected}" if expected is not None else "")
+    if figures.tokens_unknown:
+        answered = figures.requests - figures.failed
+        told += f", of {answered - figures.tokens_unknown} of {counted(answered, 'request')}"
+        told += _strangers(figures)
+    return told
+
+
+def _strangers(figures: RequestFigures) -> str:
+    if not figures.fields_not_understood:
+        return ""
+    return f" (not understood: {some_of(figures.fields_not_understood)})"
 
 
 def _mtp_rows(mtp: MtpFigures, figures: RequestFigures) -> list[list[str]]:
@@ -94,7 +113,12 @@ def _steps(report: Report) -> list[list[str]]:
         if every is not figures:
             count += f", {figures.latency.n} of them steady"
         rows.append(["decode steps", count, "serving trace"])
-        rows.append([f"{figures.source}, {figures.scope}", _mean_and_median(figures), "serving trace"])
+        rows.append(
+            [f"{figures.source}, {figures.scope}", _mean_and_median(figures.latency), "serving trace"]
+        )
+        if figures.completion.n:
+            label = f"submit to node.complete, {figures.scope}"
+            rows.append([label, _mean_and_median(figures.completion), "node.* records"])
     return rows
 
 
@@ -104,7 +128,7 @@ def _ranks(report: Report) -> list[list[str]]:
         return []
     rows = []
     if skew.critical_rank.root.n:
-        mean = f"mean {number(skew.critical_rank.root.mean)} ms over {counted(skew.rounds, 'round')}"
+        mean = f"mean {number(skew.critical_rank.root.mean)} ms over {counted(skew.critical_rank.root.n, 'round')}"
         rows.append([f"critical rank, {skew.scope}", mean, "STRACE"])
     for label, summary in _skews(skew):
         if summary.n:
@@ -136,8 +160,8 @@ def _skews(skew: RankSkew) -> list[tuple[str, Summary]]:
     ]
 
 
-def _mean_and_median(figures: StepFigures) -> str:
-    return f"mean {number(figures.latency.mean)} ms, median {number(figures.latency.p50)} ms"
+def _mean_and_median(latency: Summary) -> str:
+    return f"mean {number(latency.mean)} ms, median {number(latency.p50)} ms"
 
 
 def _decode_pipeline(report: Report) -> Pipeline | None:

@@ -14,7 +14,7 @@ from analyzers.ranks.skew import Lateness, RankSkew
 from analyzers.recording.rank_map import RankDevice
 from analyzers.report.input_tables import input_tables
 from analyzers.report.model import Report, SpanFigures, StepFigures
-from analyzers.report.overview import overview
+from analyzers.report.overview import output_tokens, overview
 from analyzers.report.stated_table import stated_table
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
@@ -30,12 +30,12 @@ FAULTS_SHOWN = 20
 NAMES_SHOWN = 20
 
 _SUMMARY_COLUMNS = (
-    Column("n", CellKind.COUNT),
+    Column("n", CellKind.COUNT, dispensable=5),
     Column("mean", CellKind.TIME),
-    Column("p50", CellKind.TIME),
-    Column("p95", CellKind.TIME, absent=TOO_SMALL),
-    Column("p99", CellKind.TIME, absent=TOO_SMALL),
-    Column("max", CellKind.TIME),
+    Column("p50", CellKind.TIME, dispensable=2),
+    Column("p95", CellKind.TIME, absent=TOO_SMALL, dispensable=1),
+    Column("p99", CellKind.TIME, absent=TOO_SMALL, dispensable=3),
+    Column("max", CellKind.TIME, dispensable=4),
 )
 
 
@@ -114,9 +114,9 @@ def _inputs(report: Report) -> Table:
     ]
     columns = [
         Column("file"),
-        Column("format"),
-        Column("records", CellKind.COUNT),
-        Column("read", CellKind.COUNT),
+        Column("format", dispensable=1),
+        Column("records", CellKind.COUNT, dispensable=3),
+        Column("read", CellKind.COUNT, dispensable=2),
         Column("lost", CellKind.COUNT),
     ]
     notes = [f"{report.parsed} of {report.records} records read, {report.lost} lost; {report.spans} spans"]
@@ -137,11 +137,17 @@ def _steps(name: str, steps: list[StepFigures]) -> Table:
         if figures.submit.n:
             rows.append(_summary_row(f"  submit span, {figures.scope}", figures.submit))
             rows.append(_summary_row(f"  wait span, {figures.scope}", figures.wait))
+        if figures.completion.n:
+            rows.append(_summary_row(f"submit to node.complete, {figures.scope}", figures.completion))
         if figures.paired_by and figures.scope == "all":
             pairs = ", ".join(f"{count} by {by}" for by, count in figures.paired_by.items())
             notes.append(f"pairs made: {pairs}")
         if figures.source == "blocking_kernel_span":
             notes.append(f"blocking: duration of {figures.span}")
+    if any(figures.completion.n for figures in steps):
+        notes.append(
+            "a step is complete with the last node.complete of its ranks; its wait ends when somebody looked"
+        )
     return Table(f"Step latency: {name} (ms)", [Column("source, steps"), *_SUMMARY_COLUMNS], rows, notes)
 
 
@@ -190,16 +196,18 @@ def _step_time(step_time: StepTime) -> Table:
         "hidden: done before that, behind the step ahead",
     ]
     if not step_time.ranks_known:
-        notes.append("no ranks' records: wait is everything from the submit's return")
+        notes.append(
+            "no rank's records are joined to these steps: wait is everything from the submit's return"
+        )
     if step_time.left_out:
         notes.append("left out: " + ", ".join(f"{count} {why}" for why, count in step_time.left_out.items()))
     columns = [
         Column("phase"),
         Column("mean", CellKind.TIME),
-        Column("p50", CellKind.TIME),
+        Column("p50", CellKind.TIME, dispensable=2),
         Column("share", CellKind.SHARE),
-        Column("hidden, mean", CellKind.TIME),
-        Column("hidden, p50", CellKind.TIME),
+        Column("hidden, mean", CellKind.TIME, dispensable=3),
+        Column("hidden, p50", CellKind.TIME, dispensable=1),
     ]
     return Table(f"Where a step's time went: {step_time.callable} (ms)", columns, rows, notes)
 
@@ -249,8 +257,8 @@ def _rank_tables(skew: RankSkew, report: Report, *, in_detail: bool) -> list[Tab
     notes = [
         f"{counted(skew.rounds, 'round')}, {counted(skew.roots, 'root')} on {counted(len(skew.ranks), 'rank')}, "
         f"matched by {skew.matched_by}; {len(skew.incomplete)} incomplete",
-        f"more than {skew.late_ns / MILLISECOND:g} ms after the median: {len(skew.late_starts)} starts, "
-        f"{len(skew.long_tails)} ends; rounds with such a skew: {skew.rounds_over_late_start_skew} at start, "
+        f"more than {skew.late_ns / MILLISECOND:g} ms after the median: {counted(len(skew.late_starts), 'start')}, "
+        f"{counted(len(skew.long_tails), 'end')}; rounds with such a skew: {skew.rounds_over_late_start_skew} at start, "
         f"{skew.rounds_over_late_end_skew} at end",
         *([report.clocks.statement] if len(skew.ranks) > 1 else []),
         *([skew.clocks] if skew.clocks else []),
@@ -357,18 +365,26 @@ def _requests(figures: RequestFigures) -> list[Table]:
             ("MTP committed = steps + accepted", f"{mtp.committed} = {mtp.steps} + {mtp.accepted}"),
         ]
     notes = [
-        f"{counted(figures.requests, 'request')}, {figures.failed} failed, "
-        f"{counted(figures.output_tokens, 'output token')}"
+        f"{counted(figures.requests, 'request')}, {figures.failed} failed, output tokens: {output_tokens(figures)}"
+        if figures.tokens_unknown
+        else f"{counted(figures.requests, 'request')}, {figures.failed} failed, "
+        f"{counted(figures.output_tokens or 0, 'output token')}"
     ]
+    if figures.cut:
+        notes.append(f"{counted(figures.cut, 'more request')} in flight when the time was up: in no figure")
     if figures.tpot_undefined:
-        notes.append(
-            f"tpot undefined for {counted(figures.tpot_undefined, 'request')} (fewer than two tokens): left out"
-        )
+        why = "fewer than two tokens" + (", or nobody knows how many" if figures.tokens_unknown else "")
+        notes.append(f"tpot undefined for {counted(figures.tpot_undefined, 'request')} ({why}): left out")
     notes += _too_small_note(summary for _, summary in summaries)
     rows = [_summary_row(label, summary) for label, summary in summaries]
     return [
         Table(f"Requests: {figures.phase} (ms)", [Column("latency"), *_SUMMARY_COLUMNS], rows, notes),
-        Table(f"Rates: {figures.phase}", [Column("figure"), Column("value", CellKind.FIGURES)], single),
+        Table(
+            f"Rates: {figures.phase}",
+            [Column("figure"), Column("value", CellKind.FIGURES)],
+            single,
+            [f"peak unavailable: {figures.peak_unavailable}"] if figures.peak_unavailable else [],
+        ),
     ]
 
 
@@ -419,12 +435,12 @@ def _span_names(figures: list[SpanFigures]) -> Table:
     notes = [f"and {more} more names: see --format json"] if more > 0 else []
     columns = [
         Column("span"),
-        Column("n", CellKind.COUNT),
+        Column("n", CellKind.COUNT, dispensable=6),
         Column("total", CellKind.TIME),
-        Column("self", CellKind.TIME),
-        Column("depth", CellKind.COUNT, absent="-"),
-        Column("mean", CellKind.TIME),
-        Column("p50", CellKind.TIME),
-        Column("max", CellKind.TIME),
+        Column("self", CellKind.TIME, dispensable=5),
+        Column("depth", CellKind.COUNT, absent="-", dispensable=3),
+        Column("mean", CellKind.TIME, dispensable=2),
+        Column("p50", CellKind.TIME, dispensable=1),
+        Column("max", CellKind.TIME, dispensable=4),
     ]
     return Table("Spans by name (ms)", columns, rows, notes)

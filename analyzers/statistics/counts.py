@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+STABLE_SHARE = 0.8
+"""Of events that fall in one category more often than in this share nobody says that their category changes."""
+
 _EXACT_OUTCOMES = 50_000
 """The exact multinomial test enumerates outcomes; beyond this many, chi-square is used."""
 
@@ -33,6 +36,12 @@ def uniform_test(counts: Sequence[int]) -> UnevenTest | None:
     expected = total / categories
     statistic = sum((count - expected) ** 2 for count in counts) / expected
     return UnevenTest(p_value=chi_square_survival(statistic, categories - 1), method="chi-square")
+
+
+def smallest_p_value(events: int, categories: int) -> float:
+    """The smallest p-value that so many events can give, in one category all of them; 1 where nothing can be tested."""
+    test = uniform_test([events, *[0] * (categories - 1)])
+    return 1.0 if test is None else test.p_value
 
 
 def _exact_multinomial(counts: Sequence[int]) -> float:

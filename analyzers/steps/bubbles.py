@@ -7,6 +7,7 @@ up to the wall time exactly. What a step did before that, behind the step ahead 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -210,7 +211,7 @@ def _last_runs(steps: Steps, rounds: Iterable[Round]) -> list[RankRun | None]:
     by_dispatch = {run.dispatch_id: item for item in rounds for run in item.runs.values()}
     by_dispatch.pop(ABSENT, None)
     last = {key: _last_to_complete(item) for key, item in by_dispatch.items() if item.complete}
-    return [last.get(dispatch_id) for dispatch_id in steps.dispatch_id.tolist()]
+    return [last.get(dispatch_id) for dispatch_id in steps.joining_dispatch_id.tolist()]
 
 
 def _windows_of_rounds(
@@ -298,6 +299,7 @@ def _on_host_clock(callable_name: str, spans: SpanTable) -> bool:
 
 
 def decode_callables(lifecycle: Lifecycle, matching: RoundMatching) -> list[str]:
-    """Every callable with steps or rounds that is no prefill, those of the serving trace first."""
-    names = [*lifecycle.steps.callables, *(item.callable for item in matching.rounds)]
+    """Every callable with steps or rounds that is no prefill: those of the serving trace, then by their rounds."""
+    rounds = Counter(item.callable for item in matching.rounds)
+    names = [*lifecycle.steps.callables, *(name for name, _ in rounds.most_common())]
     return [name for name in dict.fromkeys(names) if not is_prefill(name)]

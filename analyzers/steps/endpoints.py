@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzers.table.callables import SUBMIT, WAIT, callable_of
-from analyzers.table.grouping import Rows
+from analyzers.table.grouping import Rows, number_groups
 from analyzers.table.identity import Lane, Process
 from analyzers.table.intervals import Interval
 from analyzers.table.spans import ABSENT, Codes, Int64s, Kind, Mask, Source, SpanTable, concatenate
@@ -34,23 +35,22 @@ class SpanReference(msgspec.Struct, frozen=True):
     end_ns: int
     pid: str
     tid: str
-    dispatch_id: int | None = None
-    step_id: int | None = None
-    slot: int | None = None
+    dispatch_id: int | str | None = None
+    step_id: int | str | None = None
+    slot: int | str | None = None
 
 
 def span_reference(spans: SpanTable, row: int) -> SpanReference:
     """One row as a finding names it."""
     lane = spans.lane_of(row)
-    step, dispatch = int(spans.step_id[row]), int(spans.dispatch_id[row])
     return SpanReference(
         name=spans.name_of(row),
         start_ns=int(spans.start_ns[row]),
         end_ns=int(spans.end_ns[row]),
         pid=str(lane.pid),
         tid=str(lane.tid),
-        dispatch_id=dispatch if dispatch != ABSENT else None,
-        step_id=step if step != ABSENT else None,
+        dispatch_id=spans.id_of(int(spans.dispatch_id[row])),
+        step_id=spans.id_of(int(spans.step_id[row])),
     )
 
 
@@ -66,6 +66,8 @@ class Endpoint:
     any_step_id: int
     """Its own step_id, else the one of the dispatch_decode / reclaim_decode span around it on its lane."""
     slot: int
+    id_texts: Mapping[int, str]
+    """`SpanTable.id_texts`."""
 
     @property
     def process(self) -> Process:
@@ -76,8 +78,8 @@ class Endpoint:
     def label(self) -> str:
         """`dispatch 7`, `step 7` or `no id`."""
         if self.dispatch_id != ABSENT:
-            return f"dispatch {self.dispatch_id}"
-        return f"step {self.any_step_id}" if self.any_step_id != ABSENT else "no id"
+            return f"dispatch {self._id(self.dispatch_id)}"
+        return f"step {self._id(self.any_step_id)}" if self.any_step_id != ABSENT else "no id"
 
     def reference(self) -> SpanReference:
         """This endpoint as a finding names it."""
@@ -87,10 +89,13 @@ class Endpoint:
             end_ns=self.interval.end_ns,
             pid=_text(self.lane.pid),
             tid=_text(self.lane.tid),
-            dispatch_id=_or_none(self.dispatch_id),
-            step_id=_or_none(self.any_step_id),
-            slot=_or_none(self.slot),
+            dispatch_id=self._id(self.dispatch_id),
+            step_id=self._id(self.any_step_id),
+            slot=self._id(self.slot),
         )
+
+    def _id(self, code: int) -> int | str | None:
+        return None if code == ABSENT else self.id_texts.get(code, code)
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ class Endpoints:
     callables: tuple[str, ...]
     lanes: tuple[Lane, ...]
     processes: tuple[Process, ...]
+    id_texts: Mapping[int, str]
 
     is_wait: Mask
     callable: Codes
@@ -114,6 +120,8 @@ class Endpoints:
     slot: Int64s
     failed: Mask
     """Whether the trace says that the dispatch failed: its wait ended with an error."""
+    unusable_id: Mask
+    """Whether the span names an id that cannot be one."""
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -127,12 +135,13 @@ class Endpoints:
             dispatch_id=int(self.dispatch_id[row]),
             any_step_id=int(self.any_step_id[row]),
             slot=int(self.slot[row]),
+            id_texts=self.id_texts,
         )
 
     @functools.cached_property
     def has_explicit_id(self) -> Mask:
         """Whether the span itself carries an id."""
-        explicit: Mask = (self.dispatch_id != ABSENT) | (self.step_id != ABSENT)
+        explicit: Mask = (self.dispatch_id != ABSENT) | (self.step_id != ABSENT) | self.unusable_id
         return explicit
 
     @functools.cached_property
@@ -140,12 +149,32 @@ class Endpoints:
         """A number for the process and callable within which ids are unique."""
         return self.process.astype(np.int64) * len(self.callables) + self.callable
 
+    @functools.cached_property
+    def dispatched_once(self) -> Mask:
+        """Whether no other submit of a row's process and callable carries its dispatch_id.
+
+        An id that is used again names several steps: no span outside of them can be joined by it.
+        """
+        return self._submitted_once(self.dispatch_id)
+
+    @functools.cached_property
+    def stepped_once(self) -> Mask:
+        """The same of its step_id."""
+        return self._submitted_once(self.any_step_id)
+
+    def _submitted_once(self, ids: Int64s) -> Mask:
+        once = np.ones(len(self), dtype=np.bool_)
+        submits = np.flatnonzero(~self.is_wait & (ids != ABSENT))
+        keys = number_groups(self.group[submits], ids[submits])
+        once[submits] = np.bincount(keys)[keys] == 1 if len(keys) else True
+        return once
+
     def select(self, rows: Rows) -> Endpoints:
         """The rows of an index list, in that order."""
         columns = {
             field.name: getattr(self, field.name)[rows]
             for field in dataclasses.fields(self)
-            if field.name not in ("callables", "lanes", "processes")
+            if field.name not in ("callables", "lanes", "processes", "id_texts")
         }
         return dataclasses.replace(self, **columns)
 
@@ -163,6 +192,7 @@ def find_endpoints(*tables: SpanTable) -> Endpoints:
         callables=tuple(callables),
         lanes=spans.lanes,
         processes=tuple(processes),
+        id_texts=spans.id_texts,
         is_wait=_of_code([name.endswith(WAIT) for name in spans.names], spans.name[rows], np.bool_),
         callable=_of_code(callable_codes, spans.name[rows], np.int32),
         lane=spans.lane[rows],
@@ -174,6 +204,7 @@ def find_endpoints(*tables: SpanTable) -> Endpoints:
         any_step_id=np.where(step_id != ABSENT, step_id, _steps_around(spans, rows)),
         slot=spans.slot[rows],
         failed=spans.failed[rows] != 0,
+        unusable_id=spans.unusable_id[rows] != 0,
     )
     keys = (found.step_id, found.dispatch_id, found.is_wait, found.end_ns, found.start_ns)
     return found.select(np.lexsort(keys))
@@ -217,10 +248,6 @@ def _steps_around(spans: SpanTable, rows: Rows) -> Int64s:
         encloses = (spans.lane[span] == spans.lane[row]) & (spans.end_ns[row] <= spans.end_ns[span])
         found[asked[encloses]] = spans.step_id[span[encloses]]
     return found
-
-
-def _or_none(value: int) -> int | None:
-    return None if value == ABSENT else value
 
 
 def _text(value: int | str | None) -> str:

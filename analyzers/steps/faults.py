@@ -13,7 +13,7 @@ from analyzers.steps.step_spans import PREPARE_SPAN, RECLAIM_SPAN, StepSpans
 from analyzers.steps.steps import Steps
 from analyzers.table.grouping import split_groups
 from analyzers.table.intervals import open_at
-from analyzers.table.spans import ABSENT, SpanTable
+from analyzers.table.spans import ABSENT, SpanTable, is_number
 
 LifecycleFaultKind = Literal[
     "wait_before_submit_end",
@@ -27,6 +27,7 @@ LifecycleFaultKind = Literal[
     "ambiguous",
     "cross_process",
     "prepared_before_reclaim",
+    "unusable_id",
 ]
 
 
@@ -51,7 +52,7 @@ def slot_faults(steps: Steps) -> Iterator[LifecycleFault]:
         if start < completed:
             step, held_by = steps[index], steps[holder]
             detail = (
-                f"{step.submit.label} takes slot {slot} {completed - start} ns "
+                f"{step.submit.label} takes slot {step.submit.reference().slot} {completed - start} ns "
                 f"before {held_by.submit.label}, which holds it, completes"
             )
             spans = [step.submit.reference(), held_by.wait.reference()]
@@ -80,7 +81,8 @@ def preparation_faults(spans: SpanTable, depth: int) -> Iterator[LifecycleFault]
     """Steps prepared before the step `depth` ahead of them, which holds their slot, was reclaimed."""
     prepared, reclaimed = StepSpans(spans, PREPARE_SPAN), StepSpans(spans, RECLAIM_SPAN)
     holders = reclaimed.find(prepared.processes, prepared.process, prepared.step_id - depth)
-    positions = np.flatnonzero(holders != ABSENT)
+    positions = np.flatnonzero((holders != ABSENT) & is_number(prepared.step_id) & prepared.names_one_step)
+    positions = positions[reclaimed.names_one_step[holders[positions]]]
     early = reclaimed.end_ns[holders[positions]] - prepared.start_ns[positions]
     for position, early_ns in zip(positions[early > 0].tolist(), early[early > 0].tolist(), strict=True):
         step_id = int(prepared.step_id[position])

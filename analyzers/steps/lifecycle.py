@@ -184,6 +184,7 @@ class _Pairing:
 
     def run(self) -> None:
         self._pair_by_ids()
+        self._name_unusable_ids()
         self._pair_by_order()
         self._pair_across_processes()
         self._classify_unpaired()
@@ -196,6 +197,15 @@ class _Pairing:
             self._accept(found.submits, found.waits, paired_by)
             for row, first in zip(found.repeats.tolist(), found.firsts.tolist(), strict=True):
                 self._add_duplicate(self.endpoints[row], self.endpoints[first])
+
+    def _name_unusable_ids(self) -> None:
+        """What names an id that is none, and no other that pairs it, is a fault: order says nothing about it."""
+        unusable = self._left[self.endpoints.unusable_id[self._left]]
+        self._left = without(self._left, unusable)
+        for row in unusable.tolist():
+            end = self.endpoints[row]
+            detail = f"the id of a {end.role} cannot be used, such as null: it is paired with nothing"
+            self.faults.append(LifecycleFault("unusable_id", end.callable, detail, [end.reference()]))
 
     def _pair_by_order(self) -> None:
         taken = [np.empty(0, dtype=np.intp)]
@@ -251,7 +261,11 @@ class _Pairing:
 
     def _add_duplicate(self, again: Endpoint, first: Endpoint) -> None:
         kind: LifecycleFaultKind = "duplicate_submit" if again.role == "submit" else "duplicate_wait"
-        detail = f"{again.label} has a second {again.role}: none of its spans is paired"
+        times = f"at {again.interval.start_ns} ns, after the one at {first.interval.start_ns} ns"
+        if again.role == "submit":
+            detail = f"{again.label} is submitted again while in flight, {times}: none of its spans is paired"
+        else:
+            detail = f"{again.label} has a second wait, {times}: none of its spans is paired"
         self.faults.append(
             LifecycleFault(kind, again.callable, detail, [again.reference(), first.reference()])
         )

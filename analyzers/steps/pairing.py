@@ -15,7 +15,7 @@ import numpy as np
 from analyzers.steps.endpoints import Endpoints
 from analyzers.steps.steps import Steps
 from analyzers.table.grouping import Rows, number_groups, split_groups
-from analyzers.table.spans import ABSENT, Int64s
+from analyzers.table.spans import ABSENT, Int64s, Mask
 
 
 class IdPairs(NamedTuple):
@@ -24,7 +24,7 @@ class IdPairs(NamedTuple):
     submits: Rows
     waits: Rows
     repeats: Rows
-    """Further submits, or waits, of an id that has one: with them nobody knows which ends belong together."""
+    """Further submits, or waits, of an id in flight: with them nobody knows which ends belong together."""
     firsts: Rows
     left: Rows
     """What has no such id, or no counterpart by it."""
@@ -33,12 +33,16 @@ class IdPairs(NamedTuple):
 def pair_by_id(endpoints: Endpoints, rows: Rows, ids: Int64s) -> IdPairs:
     """Pair those of `rows` whose process, callable and one of `ids` (a column of `endpoints`) are equal.
 
-    Two ends of one step that name different dispatches are no pair.
+    An id that is used again after its dispatch has completed begins another generation, which pairs for itself. Two ends
+    of one step that name different dispatches are no pair.
     """
     has_id = ids[rows] != ABSENT
     keyed = rows[has_id]
     keys = number_groups(endpoints.group[keyed], ids[keyed])
     submit, submits, wait, waits = _ends_of_keys(endpoints, keyed, keys)
+    if (submits > 1).any() or (waits > 1).any():
+        keys = number_groups(keys, _generations(endpoints, keyed, keys, (submits > 1) | (waits > 1)))
+        submit, submits, wait, waits = _ends_of_keys(endpoints, keyed, keys)
     one_each = (submits == 1) & (waits == 1)
     dispatches = endpoints.dispatch_id[submit], endpoints.dispatch_id[wait]
     disagree = one_each & (dispatches[0] != dispatches[1])
@@ -49,6 +53,33 @@ def pair_by_id(endpoints: Endpoints, rows: Rows, ids: Int64s) -> IdPairs:
     without_counterpart = disagree | (submits == 0) | (waits == 0)
     left = np.sort(np.concatenate([rows[~has_id], keyed[~again & without_counterpart[keys]]]))
     return IdPairs(submit[paired], wait[paired], keyed[again], first[again], left)
+
+
+def _generations(endpoints: Endpoints, rows: Rows, keys: Rows, several: Mask) -> Int64s:
+    """Which use of its key each of `rows` belongs to, counted from 0; keys not in `several` have one use."""
+    found = np.zeros(len(rows), dtype=np.int64)
+    used_again = np.flatnonzero(several[keys])
+    for members in split_groups(keys[used_again]):
+        chosen = used_again[members]
+        found[chosen] = _uses(
+            endpoints.is_wait[rows[chosen]].tolist(),
+            endpoints.start_ns[rows[chosen]].tolist(),
+            endpoints.end_ns[rows[chosen]].tolist(),
+        )
+    return found
+
+
+def _uses(is_wait: list[bool], starts: list[int], ends: list[int]) -> list[int]:
+    """Count the uses of one id: another begins with a submit after every submit before it has completed."""
+    uses = []
+    use = in_flight = completed = 0
+    for index, (waits, start, end) in enumerate(zip(is_wait, starts, ends, strict=True)):
+        if not waits and index and in_flight <= 0 and start >= completed:
+            use, in_flight = use + 1, 0
+        in_flight += -1 if waits else 1
+        completed = max(completed, end) if index else end
+        uses.append(use)
+    return uses
 
 
 def _ends_of_keys(endpoints: Endpoints, rows: Rows, keys: Rows) -> tuple[Rows, Rows, Rows, Rows]:
@@ -133,7 +164,7 @@ def _why_contradicted(endpoints: Endpoints, submits: Rows, waits: Rows, known: S
 
 def pair_across_processes(endpoints: Endpoints, rows: Rows) -> tuple[Rows, Rows]:
     """Submits and waits of one callable and id of which there is one each, recorded by different processes."""
-    explicit = rows[endpoints.has_explicit_id[rows]]
+    explicit = rows[(endpoints.dispatch_id[rows] != ABSENT) | (endpoints.step_id[rows] != ABSENT)]
     by_dispatch = endpoints.dispatch_id[explicit] != ABSENT
     ids = np.where(by_dispatch, endpoints.dispatch_id[explicit], endpoints.step_id[explicit])
     keys = number_groups(endpoints.callable[explicit], by_dispatch, ids)

@@ -10,15 +10,15 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from analyzers.ranks.flights import scheduler_flights
 from analyzers.ranks.rounds import RankRun, RoundMatching
 from analyzers.ranks.rounds import Round as RankRound
+from analyzers.ranks.scheduler import Schedule
 from analyzers.statistics.summary import Summary, summarize
 from analyzers.steps.lifecycle import Lifecycle
 from analyzers.steps.step_spans import PREPARE_SPAN
 from analyzers.steps.steps import Steps
 from analyzers.table.intervals import Interval, IntervalSet, most_open
-from analyzers.table.spans import ABSENT, Mask, SpanTable
+from analyzers.table.spans import ABSENT, Mask
 
 NEARLY_ALL = 0.9
 """The share of steps that counts as "nearly all"."""
@@ -83,7 +83,7 @@ class Pipeline(msgspec.Struct, frozen=True):
     @property
     def blocks_in_submit(self) -> bool:
         """Whether submits begin before the step ahead completed and return only after it."""
-        return 2 * self.returned.overlapping < self.in_flight.overlapping
+        return not self.scheduled.pairs and 2 * self.returned.overlapping < self.in_flight.overlapping
 
     @property
     def statement(self) -> str:
@@ -91,7 +91,7 @@ class Pipeline(msgspec.Struct, frozen=True):
         overlapped = "submitted before the previous one completed"
         if self.blocks_in_submit:
             overlapped = "back from their submit before the previous one completed"
-        told_by = self.in_flight if self.in_flight.pairs else self.scheduled
+        told_by = self.scheduled if self.scheduled.pairs else self.in_flight
         if self.blocks_in_submit:
             told_by = self.returned
         pairs = f"{told_by.overlapping} of {told_by.pairs} steps"
@@ -128,7 +128,7 @@ class PipelineResult:
 
 def measure_pipeline(
     callable_name: str,
-    spans: SpanTable,
+    schedule: Schedule,
     lifecycle: Lifecycle,
     matching: RoundMatching,
     *,
@@ -143,15 +143,16 @@ def measure_pipeline(
     before, following = lifecycle.neighbours(callable_name)
     in_flight = _overlap(following.start_ns < before.end_ns)
     returned = _overlap(following.submit_end_ns < before.end_ns)
-    flights = _flights(spans, matching, callable_name)
+    flights = _flights(schedule, matching, callable_name)
+    neighbours = [both for own in flights for both in pairwise(own)]
     scheduled = Overlap(
-        pairs=max(0, len(flights) - 1),
-        overlapping=sum(after.start_ns < flight.end_ns for flight, after in pairwise(flights)),
+        pairs=len(neighbours),
+        overlapping=sum(after.start_ns < flight.end_ns for flight, after in neighbours),
     )
     steady_steps, steady = _steady_state(steps, lifecycle.prefills, full_batch)
     figures = Pipeline(
         callable=callable_name,
-        state=_state(returned if returned.pairs else scheduled, lifecycle.depth),
+        state=_state(scheduled if scheduled.pairs else returned, lifecycle.depth),
         declared_depth=lifecycle.depth,
         most_in_flight=_most_in_flight(steps, flights),
         in_flight=in_flight,
@@ -180,21 +181,41 @@ def _state(in_flight: Overlap, declared_depth: int | None) -> PipelineState:
     return "collapsed" if declared_depth is not None and declared_depth > 1 else "depth one"
 
 
-def _most_in_flight(steps: Steps, flights: Sequence[Interval]) -> int:
-    """The most dispatches in flight at any submit's return; without steps, at any submission by the scheduler."""
-    if len(steps):
-        return most_open(steps.submit_end_ns.tolist(), steps.end_ns.tolist())
-    return most_open([flight.start_ns for flight in flights], [flight.end_ns for flight in flights])
+def _most_in_flight(steps: Steps, flights: Sequence[Sequence[Interval]]) -> int:
+    """The most dispatches in flight at any submission by the scheduler; without its records, at any submit's return."""
+    if flights:
+        return max(
+            most_open([flight.start_ns for flight in own], [flight.end_ns for flight in own])
+            for own in flights
+        )
+    return most_open(steps.submit_end_ns.tolist(), steps.end_ns.tolist())
 
 
-def _flights(spans: SpanTable, matching: RoundMatching, callable_name: str) -> list[Interval]:
-    """What the scheduler had in flight of the callable; runs whose roots carry no run_id only if there is no other."""
-    of_callable = {
-        run.run_id for item in matching.rounds if item.callable == callable_name for run in item.runs.values()
-    } - {ABSENT}
-    if not of_callable and any(item.callable != callable_name for item in matching.rounds):
-        return []
-    return scheduler_flights(spans, of_callable or None)
+def _flights(schedule: Schedule, matching: RoundMatching, callable_name: str) -> list[list[Interval]]:
+    """What each scheduler had in flight of the callable: the runs that its roots lie in, and those of their hash that
+    never came to a rank. Where roots carry no run_id, all runs, if there is no other callable.
+    """
+    callables: dict[int, str] = {}
+    started: dict[int, list[tuple[int, str]]] = {}
+    for item in matching.rounds:
+        for run in item.runs.values():
+            started.setdefault(run.run_id, []).append((run.root.start_ns, item.callable))
+    without_id = started.pop(ABSENT, None) is not None
+    if without_id or not started:
+        alone = all(item.callable == callable_name for item in matching.rounds)
+        return schedule.flights() if alone else []
+    columns = schedule.run_id.tolist(), schedule.submit_ns.tolist(), schedule.complete_ns.tolist()
+    for position, (run_id, submitted, completed) in enumerate(zip(*columns, strict=True)):
+        for start, name in started.get(run_id, ()):
+            if submitted <= start <= completed:
+                callables[position] = name
+    own = {position for position, name in callables.items() if name == callable_name}
+    hashes = {(int(schedule.process[position]), schedule.hid[position]) for position in own}
+    for position in range(len(schedule)):
+        key = (int(schedule.process[position]), schedule.hid[position])
+        if position not in callables and schedule.hid[position] and key in hashes:
+            own.add(position)
+    return schedule.flights(own)
 
 
 def _steady_state(
@@ -232,7 +253,7 @@ def _prepare_overlap(
         return Overlap(0, 0)
     prepared = lifecycle.step_spans(PREPARE_SPAN)
     pairs = overlapping = 0
-    columns = before.dispatch_id.tolist(), prepared.of(following).tolist()
+    columns = before.joining_dispatch_id.tolist(), prepared.of(following).tolist()
     for dispatch_id, position in zip(*columns, strict=True):
         running = runners.get(dispatch_id, [])
         if position == ABSENT or not running:

@@ -9,7 +9,7 @@ import numpy as np
 from analyzers.steps.steps import Steps
 from analyzers.table.grouping import Rows
 from analyzers.table.identity import Process
-from analyzers.table.spans import ABSENT, Codes, Int64s, SpanTable
+from analyzers.table.spans import ABSENT, Codes, Int64s, Mask, SpanTable
 
 PREPARE_SPAN = ".prepare_decode"
 RECLAIM_SPAN = "WorkerProcess.reclaim_decode"
@@ -39,6 +39,13 @@ class StepSpans:
         self.start_ns: Int64s = spans.start_ns[self.row]
         # Not `spans.end_ns`, which would be computed for every row and kept.
         self.end_ns: Int64s = self.start_ns + spans.duration_ns[self.row]
+        # Another span of the same step lies inside of the outermost, unless the id was used again.
+        self.names_one_step: Mask = np.ones(len(self.row), dtype=np.bool_)
+        of_span = np.cumsum(outermost) - 1
+        outside = (spans.start_ns[rows] < self.start_ns[of_span]) | (
+            spans.start_ns[rows] >= np.maximum(self.end_ns, self.start_ns + 1)[of_span]
+        )
+        self.names_one_step[of_span[outside]] = False
         self._codes = codes
         self._steps = np.unique(self.step_id)
         self._keys = self._key(self.process, np.searchsorted(self._steps, self.step_id))
@@ -60,7 +67,7 @@ class StepSpans:
 
     def of(self, steps: Steps) -> Rows:
         """The position of the span of each of `steps`, in the process that submitted it; ABSENT where there is none."""
-        return self.find(steps.endpoints.processes, steps.process, steps.step_id)
+        return self.find(steps.endpoints.processes, steps.process, steps.joining_step_id)
 
     def _key(self, process: Codes, step: Rows) -> Int64s:
         return process.astype(np.int64) * (len(self._steps) + 1) + step

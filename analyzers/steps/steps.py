@@ -13,7 +13,7 @@ import numpy.typing as npt
 from analyzers.steps.endpoints import Endpoint, Endpoints
 from analyzers.table.grouping import Rows, split_groups
 from analyzers.table.intervals import Interval
-from analyzers.table.spans import Codes, Int64s, Mask
+from analyzers.table.spans import ABSENT, Codes, Int64s, Mask
 
 PairedBy = Literal["dispatch_id", "step_id", "enclosing step_id", "order"]
 PAIRED_BY: tuple[PairedBy, ...] = get_args(PairedBy)
@@ -31,12 +31,27 @@ class Step:
     @property
     def dispatch_id(self) -> int:
         """The dispatch_id of either end; ABSENT when neither has one."""
-        return max(self.submit.dispatch_id, self.wait.dispatch_id)
+        own = self.submit.dispatch_id
+        return own if own != ABSENT else self.wait.dispatch_id
 
     @property
     def step_id(self) -> int:
         """The step_id of either end or of the spans around them; ABSENT when there is none."""
-        return max(self.submit.any_step_id, self.wait.any_step_id)
+        own = self.submit.any_step_id
+        return own if own != ABSENT else self.wait.any_step_id
+
+    @property
+    def named_dispatch_id(self) -> int | str | None:
+        """`dispatch_id` as the file has it."""
+        return self._named(self.dispatch_id)
+
+    @property
+    def named_step_id(self) -> int | str | None:
+        """`step_id` as the file has it."""
+        return self._named(self.step_id)
+
+    def _named(self, code: int) -> int | str | None:
+        return None if code == ABSENT else self.submit.id_texts.get(code, code)
 
     @property
     def interval(self) -> Interval:
@@ -127,17 +142,30 @@ class Steps:
     @property
     def dispatch_id(self) -> Int64s:
         """`Step.dispatch_id` of every step."""
-        return np.maximum(self.endpoints.dispatch_id[self.submit], self.endpoints.dispatch_id[self.wait])
+        return self._of_either_end(self.endpoints.dispatch_id)
 
     @property
     def step_id(self) -> Int64s:
         """`Step.step_id` of every step."""
-        return np.maximum(self.endpoints.any_step_id[self.submit], self.endpoints.any_step_id[self.wait])
+        return self._of_either_end(self.endpoints.any_step_id)
 
     @property
     def slot(self) -> Int64s:
         """The slot that either end names; ABSENT when neither does."""
-        return np.maximum(self.endpoints.slot[self.submit], self.endpoints.slot[self.wait])
+        return self._of_either_end(self.endpoints.slot)
+
+    @property
+    def joining_dispatch_id(self) -> Int64s:
+        """`dispatch_id` where it names one step alone, so that runs can be joined by it; else ABSENT."""
+        return np.where(self.endpoints.dispatched_once[self.submit], self.dispatch_id, ABSENT)
+
+    @property
+    def joining_step_id(self) -> Int64s:
+        """`step_id` where it names one step alone, so that other spans can be joined by it; else ABSENT."""
+        return np.where(self.endpoints.stepped_once[self.submit], self.step_id, ABSENT)
+
+    def _of_either_end(self, ids: Int64s) -> Int64s:
+        return np.where(ids[self.submit] != ABSENT, ids[self.submit], ids[self.wait])
 
     @property
     def paired_by_counts(self) -> dict[str, int]:

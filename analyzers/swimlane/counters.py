@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from analyzers.measurement import Measured
 from analyzers.ranks.runner_times import Edge, RunnerTimes
-from analyzers.readers.requests import RequestTiming
+from analyzers.readers.request_timing import RequestTiming
 from analyzers.swimlane.dispatches import DrawnDispatch
 from analyzers.swimlane.model import CounterTrack
 from analyzers.table.callables import is_prefill
@@ -26,16 +26,11 @@ def skews(measured: Measured) -> list[CounterTrack]:
     """
     tracks = []
     for edge, name in _SKEWS.items():
-        told = {
-            figures.callable for figures in measured.skew if figures.at(edge).n and figures.scope == "all"
-        }
-        rounds = [
-            item
-            for item in measured.matching.rounds
-            if item.callable in told and not is_prefill(item.callable)
-        ]
-        times = RunnerTimes.of(rounds)
-        points = zip(times.last(edge).tolist(), times.spread(edge).tolist(), strict=True)
+        points: list[tuple[int, float]] = []
+        for figures in measured.skew:
+            if figures.at(edge).n and figures.scope == "all" and not is_prefill(figures.callable):
+                times = RunnerTimes.of(measured.matching.of(figures.callable))
+                points += zip(times.last(edge).tolist(), times.spread(edge).tolist(), strict=True)
         tracks.append(CounterTrack(name, sorted(points)))
     return [track for track in tracks if track.points]
 
@@ -49,7 +44,7 @@ def acceptance(requests: Sequence[RequestTiming], dispatches: Iterable[DrawnDisp
     completed = sorted(dispatch.step.wait.interval.end_ns for dispatch in dispatches)
     tokens_of: dict[int, list[int]] = {}
     for timing in requests:
-        if timing.error is None and timing.proposed:
+        if timing.is_whole and timing.proposed:
             for arrived_ns, tokens in (timing.chunks or ())[1:-1]:
                 step = bisect.bisect_right(completed, arrived_ns) - 1
                 if step >= 0:

@@ -111,8 +111,8 @@ def _unambiguous(dispatches: Iterable[DrawnDispatch]) -> dict[int, DrawnDispatch
 
 
 def _label(run: DrawnRun, dispatch: DrawnDispatch) -> None:
-    step_id = dispatch.step.step_id
+    step_id = dispatch.step.named_step_id
     for item in (*run.host, *run.device):
-        item.args.setdefault("dispatch_id", dispatch.step.dispatch_id)
-        if step_id != ABSENT:
+        item.args.setdefault("dispatch_id", dispatch.step.named_dispatch_id)
+        if step_id is not None:
             item.args.setdefault("step_id", step_id)

@@ -76,11 +76,13 @@ def _name_steps(spans: SpanTable, slices: Mapping[int, Slice]) -> None:
     steps = steps_of_units(spans, units)
     for row, item in slices.items():
         if units[row] != NO_UNIT and steps[units[row]] != ABSENT:
-            item.args.setdefault("step_id", int(steps[units[row]]))
+            item.args.setdefault("step_id", spans.id_of(int(steps[units[row]])))
 
 
-def _drawing_order(key: GroupKey) -> tuple[int, str]:
-    return key[0], str(key[1]).zfill(20)
+def _drawing_order(key: GroupKey) -> tuple[int, str, str]:
+    """By number, and processes that had one pid in their order."""
+    number, _, incarnation = str(key[1]).partition("#")
+    return key[0], number.zfill(20), incarnation.zfill(20)
 
 
 def _drawable(spans: SpanTable, left_out: Counter[str]) -> Mask:
@@ -99,7 +101,7 @@ def _slice(spans: SpanTable, row: int) -> Slice:
     for column in ID_COLUMNS:
         value = int(getattr(spans, column)[row])
         if value != ABSENT and column != "depth":
-            args.setdefault(column, value)
+            args.setdefault(column, spans.id_of(value))
     start_ns = int(spans.start_ns[row])
     return Slice(
         name=spans.name_of(row),

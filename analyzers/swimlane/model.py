@@ -93,3 +93,15 @@ class Timeline:
     def tracks(self) -> Iterator[Track]:
         """Every track, in drawing order."""
         return (track for group in self.groups for track in group.tracks)
+
+    @property
+    def start_ns(self) -> int:
+        """The earliest time that is drawn; 0 when nothing is."""
+        return min(self._times(), default=0)
+
+    def _times(self) -> Iterator[int]:
+        for group in self.groups:
+            yield from (at_ns for counter in group.counters for at_ns, _ in counter.points)
+        for track in self.tracks():
+            yield from (item.start_ns for item in track.slices)
+            yield from (instant.at_ns for instant in track.instants)

@@ -15,12 +15,11 @@ def drawing_order(slices: Iterable[Slice]) -> list[Slice]:
     return sorted(slices, key=lambda item: (item.start_ns, -item.end_ns, item.order))
 
 
-def nest(slices: Iterable[Slice], *, rounding_ns: int = 0) -> list[list[Slice]]:
+def nest(slices: Iterable[Slice]) -> list[list[Slice]]:
     """Split slices that belong together into as few lanes as needed for each to hold proper nesting only.
 
     A slice goes inside the open slice that holds it most closely, else to a lane that is free, else to a new
-    one. One that ends up to `rounding_ns` after the slice it began in is cut to it: times read from whole
-    microseconds differ by that much. Lanes are in drawing order.
+    one. Lanes are in drawing order.
     """
     lanes: list[list[Slice]] = []
     stacks: list[list[Slice]] = []
@@ -28,14 +27,9 @@ def nest(slices: Iterable[Slice], *, rounding_ns: int = 0) -> list[list[Slice]]:
         for stack in stacks:
             while stack and stack[-1].end_ns <= item.start_ns:
                 stack.pop()
-        holding = [
-            index
-            for index, stack in enumerate(stacks)
-            if stack and item.end_ns <= stack[-1].end_ns + rounding_ns
-        ]
+        holding = [index for index, stack in enumerate(stacks) if stack and item.end_ns <= stack[-1].end_ns]
         if holding:
             index = max(holding, key=lambda index: stacks[index][-1].start_ns)
-            item.end_ns = min(item.end_ns, stacks[index][-1].end_ns)
         else:
             index = next((index for index, stack in enumerate(stacks) if not stack), len(lanes))
         if index == len(lanes):

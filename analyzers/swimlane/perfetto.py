@@ -21,9 +21,13 @@ _SEQUENCE = 1
 _INT64_MAX = 2**63 - 1
 
 
-def write_perfetto(timeline: Timeline, file: BinaryIO) -> None:
-    """Write `timeline` as a stream of packets. Timestamps are ns on the trace's default clock."""
-    writer = _Writer(file)
+def write_perfetto(timeline: Timeline, file: BinaryIO) -> int:
+    """Write `timeline` as a stream of packets. Timestamps are ns on the trace's default clock.
+
+    They have no sign: a timeline that begins before 0 is moved to begin there. By how many ns is returned.
+    """
+    moved_ns = max(0, -timeline.start_ns)
+    writer = _Writer(file, moved_ns)
     root = writer.track(ROOT_NAME, ordered=True)
     for group_rank, group in enumerate(timeline.groups):
         parent = writer.track(
@@ -33,12 +37,14 @@ def write_perfetto(timeline: Timeline, file: BinaryIO) -> None:
             writer.counter(counter, parent, rank)
         for rank, track in enumerate(group.tracks, len(group.counters)):
             writer.slices(track, writer.track(track.name, parent=parent, rank=rank))
+    return moved_ns
 
 
 class _Writer:
     """Writes packets of one sequence, and interns the strings that repeat."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, moved_ns: int) -> None:
+        self._moved_ns = moved_ns
         self._stream = StreamingTraceProtoBuilder(file)
         self._uuids = count(1)
         self._interned: dict[tuple[str, str], int] = {}
@@ -114,7 +120,7 @@ class _Writer:
 
     def _event(self, at_ns: int, uuid: int, kind: int) -> TracePacket:
         packet = self._packet()
-        packet.timestamp = at_ns
+        packet.timestamp = at_ns + self._moved_ns
         packet.track_event.type = kind
         packet.track_event.track_uuid = uuid
         return packet

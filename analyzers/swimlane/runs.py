@@ -84,7 +84,7 @@ def run_tracks(runs: list[DrawnRun]) -> list[Track]:
         by_slot.setdefault(run.slot, []).append(run)
     tracks: list[Track] = []
     for slot, slot_runs in sorted(by_slot.items()):
-        label = "run" if slot == ABSENT else f"slot {slot}"
+        label = "run" if slot == ABSENT else f"slot {slot_runs[0].root.args.get('slot', slot)}"
         run_of = {id(run.host): run for run in slot_runs}
         for index, lane in enumerate(pack([run.host for run in slot_runs])):
             name = label if index == 0 else f"{label}, overlapping {index}"

@@ -8,13 +8,10 @@ from collections.abc import Iterable, Mapping
 from analyzers.swimlane.model import Instant, Slice, Track
 from analyzers.swimlane.packing import Unit, nest, pack
 from analyzers.table.callables import RUN, SUBMIT, WAIT
-from analyzers.table.spans import Kind, Lane, Source, SpanTable
+from analyzers.table.spans import Kind, Lane, SpanTable
 
 ROLES = ("API", "engine", "prepare", "device", "output", "node scheduler", "other", "ext")
 """What a thread does, in drawing order; docs/formats.md, Serving trace, lists the spans of each."""
-
-ROUNDING_NS = 1_000
-"""Serving times are whole microseconds, so that a span may seem to end that much after the one around it."""
 
 _PREFIXES = {"http.": "API", "request.": "API", "scheduler.": "engine"}
 _MARKS = {
@@ -93,10 +90,7 @@ def _label(spans: SpanTable, role: str, lane: Lane, *, alone: bool) -> str:
 
 def _lane_tracks(spans: SpanTable, label: str, rows: list[int], slices: Mapping[int, Slice]) -> list[Track]:
     drawn = [row for row in rows if row in slices]
-    nested = nest(
-        (slices[row] for row in drawn if spans.kind[row] != Kind.ASYNC),
-        rounding_ns=ROUNDING_NS if (spans.source[rows] == Source.SERVING).all() else 0,
-    )
+    nested = nest(slices[row] for row in drawn if spans.kind[row] != Kind.ASYNC)
     free = _flat(pack([slices[row]] for row in drawn if spans.kind[row] == Kind.ASYNC))
     tracks = [
         Track(label if index == 0 else f"{label}, overlapping {index}", slices=lane)
@@ -119,7 +113,7 @@ def _shared_tracks(
 ) -> list[Track]:
     units: list[Unit] = []
     for rows in tasks:
-        for lane in nest((slices[row] for row in rows if row in slices), rounding_ns=ROUNDING_NS):
+        for lane in nest(slices[row] for row in rows if row in slices):
             units += _outermost_units(lane)
     lanes = _flat(pack(units))
     tracks = [

@@ -27,6 +27,8 @@ class SwimlaneSummary(msgspec.Struct, frozen=True):
     slices: int
     flows: int
     left_out: dict[str, int]
+    moved_ns: int = 0
+    """By how much all its times are later than the recording's: a Perfetto trace has none before 0."""
 
 
 def format_of(output: Path) -> SwimlaneFormat:
@@ -50,16 +52,21 @@ def write_timeline(timeline: Timeline, output: Path) -> SwimlaneSummary:
     if not slices:
         raise NoDataError("nothing to draw: no span lies on a clock that the timeline can show")
     partial = output.with_name(output.name + ".partial")
+    moved_ns = 0
     with writing(output):
-        with partial.open("wb") as file:
-            if output_format == "chrome":
-                write_chrome(timeline, file)
-            else:
-                # Importing the protobuf definitions takes longer than most commands.
-                from analyzers.swimlane.perfetto import write_perfetto
+        try:
+            with partial.open("wb") as file:
+                if output_format == "chrome":
+                    write_chrome(timeline, file)
+                else:
+                    # Importing the protobuf definitions takes longer than most commands.
+                    from analyzers.swimlane.perfetto import write_perfetto
 
-                write_perfetto(timeline, file)
-        partial.replace(output)
+                    moved_ns = write_perfetto(timeline, file)
+            partial.replace(output)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
     return SwimlaneSummary(
         path=str(output),
         format=output_format,
@@ -68,4 +75,5 @@ def write_timeline(timeline: Timeline, output: Path) -> SwimlaneSummary:
         slices=len(slices),
         flows=sum(point.phase is FlowPhase.BEGIN for item in slices for point in item.flows),
         left_out=timeline.left_out,
+        moved_ns=moved_ns,
     )

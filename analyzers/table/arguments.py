@@ -9,6 +9,8 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
+from analyzers.table.json_escapes import double_stray_backslashes
+
 _WINDOW = 4096
 _LONGEST_INTEGER = 4000
 """Digits beyond which Python reads no integer."""
@@ -64,7 +66,7 @@ def arguments_of_event(file: BinaryIO) -> dict[str, Any]:
     while more := file.read(max(_WINDOW, len(content))):
         content += more
         try:
-            event, _ = LENIENT_JSON.raw_decode(content.decode(errors="replace"))
+            event, _ = _first_value(content.decode(errors="replace"))
             arguments = event.get("args") if isinstance(event, dict) else None
             return valid_text(arguments) if isinstance(arguments, dict) else {}
         except RecursionError:
@@ -72,6 +74,18 @@ def arguments_of_event(file: BinaryIO) -> dict[str, Any]:
         except ValueError:
             continue
     return {}
+
+
+def _first_value(text: str) -> tuple[Any, int]:
+    """The JSON value that `text` begins with, stray backslashes doubled, and its end.
+
+    Raises:
+        ValueError: there is none, or its end is not in `text`.
+    """
+    try:
+        return LENIENT_JSON.raw_decode(text)
+    except ValueError:
+        return LENIENT_JSON.raw_decode(double_stray_backslashes(text).text)
 
 
 class ArgumentFile:

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzers.extras import library
+from analyzers.table.arguments import valid_text
 from analyzers.table.families import family
 from analyzers.table.processes import merged_pids
-from analyzers.table.spans import ABSENT, ID_COLUMNS, Clock, Codes, Kind, Source, SpanTable
+from analyzers.table.spans import ABSENT, ID_COLUMNS, Clock, Codes, Int64s, Kind, Source, SpanTable, is_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,6 +54,10 @@ def span_arrow(spans: SpanTable) -> pa.Table:
         column = np.ascontiguousarray(values)
         return arrow.array(column, mask=column == ABSENT)
 
+    def ids(column: Int64s) -> pa.Array:
+        # What is no integer stands among the arguments.
+        return integers(np.where(is_number(column), column, ABSENT))
+
     lanes, processes, threads = spans.lanes, spans.process_names, spans.thread_names
     columns = {
         "name": labels(spans.name, spans.names),
@@ -72,9 +77,9 @@ def span_arrow(spans: SpanTable) -> pa.Table:
         "tid": integers(spans.tid),
         "process": labels(spans.lane, [processes.get(lane.process, "") for lane in lanes]),
         "thread": labels(spans.lane, [threads.get(lane, "") for lane in lanes]),
-        "file": labels(spans.lane, [lane.file for lane in lanes]),
+        "file": labels(spans.lane, [valid_text(lane.file) for lane in lanes]),
         "hid": labels(spans.hid, spans.hids),
-        **{column: integers(getattr(spans, column)) for column in ID_COLUMNS},
+        **{column: ids(getattr(spans, column)) for column in ID_COLUMNS},
         "arguments": arrow.array(_arguments(spans), type=arrow.string()),
     }
     schema = arrow.schema(

@@ -47,6 +47,11 @@ class DispatchNames:
     def __len__(self) -> int:
         return len(self._names)
 
+    @property
+    def callables(self) -> set[str]:
+        """The callables of which dispatches are known by id."""
+        return set(self._names.values())
+
     def get(self, dispatch_id: int) -> str | None:
         """The callable of one dispatch; None when the trace does not say, or says two things."""
         return self._names.get(dispatch_id)

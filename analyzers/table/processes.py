@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
 import numpy as np
 
 from analyzers.table.spans import ABSENT, Clock, Int64s, Process, SpanTable
@@ -65,3 +68,17 @@ def merged_pids(spans: SpanTable) -> Int64s:
                 numbers[identity], following = following, following + 1
         merged.append(numbers[identity])
     return np.array(merged, dtype=np.int64)
+
+
+def with_lives(spans: SpanTable, process: Process, begins: Sequence[int]) -> SpanTable:
+    """`spans` with lanes of their own for what of a process starts at or after each of `begins`: others had its pid then."""
+    lanes, codes = list(spans.lanes), spans.lane.copy()
+    for code, lane in enumerate(spans.lanes):
+        if lane.process != process:
+            continue
+        rows = np.flatnonzero(spans.lane == code)
+        lives = np.searchsorted(begins, spans.start_ns[rows], side="right")
+        for life in np.unique(lives[lives > 0]).tolist():
+            codes[rows[lives == life]] = len(lanes)
+            lanes.append(lane._replace(incarnation=life))
+    return dataclasses.replace(spans, lanes=tuple(lanes), lane=codes)

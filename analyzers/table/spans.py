@@ -19,6 +19,7 @@ import numpy.typing as npt
 from analyzers.frames import data_frame
 from analyzers.table.arguments import ArgumentList, ArgumentSource
 from analyzers.table.columns import GrowingColumn, constant, join, merge_labels
+from analyzers.table.identity import FIRST_NAMED, IdCodes
 from analyzers.table.identity import DeviceIds as DeviceIds
 from analyzers.table.identity import Lane as Lane
 from analyzers.table.identity import Process as Process
@@ -100,6 +101,7 @@ _ROW_COLUMNS = (
     "source",
     "kind",
     "failed",
+    "unusable_id",
     *ID_COLUMNS,
     "arguments",
     "argument_source",
@@ -138,7 +140,9 @@ class SpanTable:
     source: npt.NDArray[np.int8]
     kind: npt.NDArray[np.int8]
     failed: npt.NDArray[np.int8]
-    """1 where the span's arguments say that its dispatch failed."""
+    """Not 0 where the span's arguments say that its dispatch failed: the outcome of a node.complete, else 1."""
+    unusable_id: npt.NDArray[np.int8]
+    """1 where the span names a dispatch_id or step_id that cannot be one, such as null: that column is ABSENT."""
     step_id: Int64s
     slot: Int64s
     dispatch_id: Int64s
@@ -156,6 +160,10 @@ class SpanTable:
     thread_names: Mapping[Lane, str] = field(default_factory=dict)
     devices: Mapping[Process, DeviceIds] = field(default_factory=dict)
     """What is known of the devices: a few processes, so that rows need no column of their own."""
+    id_texts: Mapping[int, str] = field(default_factory=dict)
+    """What the codes of ids stand for that are no integers (`IdCodes`)."""
+    lives: Mapping[Process, int] = field(default_factory=dict)
+    """Which life of the recording a rank's process is of; one that is not named is of life 0."""
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -234,6 +242,10 @@ class SpanTable:
             return {}
         return self.argument_sources[int(self.argument_source[row])].read(position)
 
+    def id_of(self, code: int) -> int | str | None:
+        """An id as its file has it; None where there is none."""
+        return None if code == ABSENT else self.id_texts.get(code, code)
+
     def iter_names(self) -> Iterator[str]:
         """The name of every row, in row order."""
         labels = self.names
@@ -276,6 +288,10 @@ class SpanTable:
         """The same rows with other devices."""
         return dataclasses.replace(self, devices=devices)
 
+    def with_lives(self, lives: Mapping[Process, int]) -> SpanTable:
+        """The same rows with other lives."""
+        return dataclasses.replace(self, lives=lives)
+
     def with_clock(self, clock: npt.NDArray[np.int8]) -> SpanTable:
         """The same rows with another clock column."""
         return dataclasses.replace(self, clock=clock)
@@ -292,7 +308,7 @@ class SpanTable:
 class SpanTableBuilder:
     """Collects rows, one by one or as columns; `build` makes the table."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, ids: IdCodes | None = None) -> None:
         self._source = source
         self._codes: dict[str, dict[Any, int]] = {column: {} for column in _LABELS}
         self._rows: list[tuple[Any, ...]] = []
@@ -301,6 +317,8 @@ class SpanTableBuilder:
         self._arguments = ArgumentList()
         self.process_names: dict[Process, str] = {}
         self.thread_names: dict[Lane, str] = {}
+        self.ids = ids or IdCodes()
+        """Gives ids their codes."""
 
     def __len__(self) -> int:
         return self._length + len(self._rows)
@@ -318,6 +336,7 @@ class SpanTableBuilder:
         rank: int = ABSENT,
         kind: Kind = Kind.SPAN,
         failed: bool = False,
+        unusable_id: bool = False,
         arguments: dict[str, Any] | None = None,
         **ids: Unpack[Ids],
     ) -> None:
@@ -336,6 +355,7 @@ class SpanTableBuilder:
                 int(self._source),
                 int(kind),
                 int(failed),
+                int(unusable_id),
                 *[ids.get(column, ABSENT) for column in ID_COLUMNS],
                 self._arguments.add(arguments) if arguments else ABSENT,
                 _code(codes["argument_source"], self._arguments) if arguments else ABSENT,
@@ -353,7 +373,7 @@ class SpanTableBuilder:
         `name`, `category`, `lane`, `hid` and `argument_source` are codes from `codes`.
         """
         self._flush()
-        columns = {"source": int(self._source), "failed": 0, **columns}
+        columns = {"source": int(self._source), "failed": 0, "unusable_id": 0, **columns}
         for column in _ROW_COLUMNS:
             values = np.asarray(columns.get(column, ABSENT), dtype=_dtype(column))
             self._columns[column].extend(values, count)
@@ -367,7 +387,11 @@ class SpanTableBuilder:
         }
         columns: dict[str, Any] = {column: values.take() for column, values in self._columns.items()}
         return SpanTable(
-            process_names=dict(self.process_names), thread_names=dict(self.thread_names), **labels, **columns
+            process_names=dict(self.process_names),
+            thread_names=dict(self.thread_names),
+            id_texts=dict(self.ids.texts),
+            **labels,
+            **columns,
         )
 
     def _flush(self) -> None:
@@ -402,26 +426,44 @@ def concatenate(tables: Iterable[SpanTable]) -> SpanTable:
     process_names: dict[Process, str] = {}
     thread_names: dict[Lane, str] = {}
     devices: dict[Process, DeviceIds] = {}
+    id_texts: dict[int, str] = {}
+    lives: dict[Process, int] = {}
     for part in parts:
+        id_texts.update(part.id_texts)
         process_names.update(part.process_names)
         thread_names.update(part.thread_names)
         devices.update(part.devices)
+        lives.update(part.lives)
     return SpanTable(
-        process_names=process_names, thread_names=thread_names, devices=devices, **labels, **columns
+        process_names=process_names,
+        thread_names=thread_names,
+        devices=devices,
+        id_texts=id_texts,
+        lives=lives,
+        **labels,
+        **columns,
     )
 
 
 INT64_MAX = 2**63 - 1
 
 
+def is_number(ids: Int64s) -> Mask:
+    """Where a column holds ids that are integers, rather than none or the code of another value."""
+    numbers: Mask = (ids != ABSENT) & (ids > FIRST_NAMED)
+    return numbers
+
+
 def as_id(value: object) -> int:
-    """`value` as an id column holds it: an int64, or ABSENT for anything that is no integer.
+    """A number that counts ranks, workers or invocations: an int64, or ABSENT for anything that is no integer.
 
     Unsigned 64-bit ids keep their bits (the upper half becomes negative), so that distinct ids stay distinct.
     """
     if isinstance(value, bool):
         return ABSENT
     if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) <= 20:
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or not -(2**63) <= value < 2**64:
         return ABSENT
@@ -439,6 +481,6 @@ def _integer_or_absent(value: int | str | None) -> int:
 def _dtype(column: str) -> type[np.generic]:
     if column in _LABELS:
         return np.int32
-    if column in ("clock", "source", "kind", "failed"):
+    if column in ("clock", "source", "kind", "failed", "unusable_id"):
         return np.int8
     return np.int64

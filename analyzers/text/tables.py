@@ -65,6 +65,9 @@ class Column:
     absent: str = UNAVAILABLE
     """What stands for a value that is None."""
 
+    dispensable: int = 0
+    """Where room is short columns are left out, 1 first, then 2, and so on; 0 never."""
+
     @property
     def is_text(self) -> bool:
         """Whether it holds words, which stand on the left and may wrap, rather than numbers, which must not."""

@@ -79,6 +79,10 @@ def analyze(
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="Go on without ranks that the traces speak of.")
     ] = False,
+    one_clock: Annotated[
+        bool,
+        typer.Option("--one-clock", help="The files are of one host, though nothing in them shows it."),
+    ] = False,
     export_parquet: Annotated[
         Path | None,
         typer.Option("--export-parquet", metavar="FILE", help="Also write the spans there (extra: parquet)."),
@@ -110,7 +114,7 @@ def analyze(
         steps=steps, ranks=ranks, callable_glob=callable_glob, window=window, exclude_warmup=exclude_warmup
     )
     slos = parse_slos(slo) if slo is not None else None
-    runs = load_runs(paths, LoadOptions(parse_file_ranks(rank or []), allow_missing))
+    runs = load_runs(paths, LoadOptions(parse_file_ranks(rank or []), allow_missing, one_clock))
     if export_parquet is not None:
         from analyzers.export import write_parquet
 
@@ -120,7 +124,9 @@ def analyze(
 
         write_query(run_query(apply_filters(runs.only(), filters).spans, sql), sql_format.value, out)
         return
-    options = AnalysisOptions(round(late_ms * 1e6), filters, include_warmup, slos)
+    # Infinity and what no clock can hold mean never.
+    late_ns = round(min(late_ms * 1e6, float(2**62)))
+    options = AnalysisOptions(late_ns, filters, include_warmup, slos)
     report = analyze_runs(runs, options)
     write_report(report, report_tables(report, full=full), output_format.value, out, title="Analysis")
     verdict = judge(report, strict=strict, max_loss=max_loss)

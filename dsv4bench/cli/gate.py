@@ -81,7 +81,7 @@ def check(
     """Compare candidate runs with a baseline, metric by metric, and exit by the verdict.
 
     A PASS excludes, at 95 %, a regression of the share that --excluded or --proof says. Exit codes: 0 PASS, 1 FAIL, 3
-    NO-DATA, 5 NOT-COMPARABLE or UNDECIDED, 2 unusable input.
+    NO-DATA, 4 INVALID, 5 NOT-COMPARABLE or UNDECIDED, 2 unusable input.
     """
     from analyzers.gate.check import check_runs
     from analyzers.gate.model import Leniency

@@ -199,7 +199,7 @@ class _Display:
 
     def ended(self, outcome: RunOutcome) -> None:
         """See `interleave.GateObserver`."""
-        from analyzers.gate.metrics import metric
+        from analyzers.gate.metrics import unit_of
         from analyzers.gate.wording import amount
 
         found = outcome.failure or ""
@@ -207,7 +207,7 @@ class _Display:
             values = outcome.samples.metrics.get(self._metric) or [None]
             value = values[0]
             found = f"{self._metric} " + (
-                amount(value, metric(self._metric).unit) if value is not None else "unavailable"
+                amount(value, unit_of(self._metric)) if value is not None else "unavailable"
             )
         self.says(f"{self._progress}: {found} ({outcome.duration_s:.1f} s)")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from dsv4bench.faults import Fault
     from dsv4bench.profile import Profile
+    from dsv4bench.run.tracing import RunTracing
 
 
 def run(
@@ -50,36 +52,44 @@ def run(
 ) -> None:
     """Run a DeepSeek-V4 decode engine under both traces, then analyze what it did."""
     from dsv4bench.faults import check_faults, parse_fault
-    from dsv4bench.profile import load_profile
+    from dsv4bench.run.tracing import load_traced_profile
+    from dsv4bench.tracing.delivery import prepare_output
 
     injected = [parse_fault(text) for text in faults or []]
-    overrides = list(set_ or [])
+    flags = []
     if backend is not None:
-        overrides.append(f'engine.backend="{backend}"')
+        flags.append(f'engine.backend="{backend}"')
     if ranks is not None:
-        overrides.append(f"engine.ranks={ranks}")
+        flags.append(f"engine.ranks={ranks}")
     if no_trace:
-        overrides += ['trace.sa_profile="off"', "trace.strace=false"]
-    resolved = load_profile(profile, overrides)
+        flags += ['trace.sa_profile="off"', "trace.strace=false", "trace.device_phases=false"]
+    resolved, tracing = load_traced_profile(profile, set_ or [], flags, os.environ)
     engine = resolved.engine
     check_faults(
         injected, ranks=engine.ranks, depth=engine.depth, mtp=engine.mtp, strace=resolved.trace.strace
     )
-    _run(resolved, out, injected, as_json=json)
+    if tracing.output is not None:
+        prepare_output(tracing.output, out)
+    _run(resolved, out, injected, tracing, as_json=json)
 
 
-def _run(profile: Profile, out: Path | None, faults: list[Fault], *, as_json: bool) -> None:
+def _run(
+    profile: Profile, out: Path | None, faults: list[Fault], tracing: RunTracing, *, as_json: bool
+) -> None:
     from dsv4bench.cli.progress import RunDisplay
     from dsv4bench.errors import RunInterruptedError
     from dsv4bench.run.launch import Launcher, create_run_directory
     from dsv4bench.run.reporting import report_run
+    from dsv4bench.tracing.settings import merged_trace
 
     directory = create_run_directory(out, profile)
     with RunDisplay(profile) as display:
-        result = Launcher(profile, directory, sys.argv, display, faults).run()
+        result = Launcher(profile, directory, sys.argv, display, faults, tracing).run()
         display.stage("analyzing")
         report = report_run(directory)
     report.show(as_json=as_json)
+    if tracing.output is not None and not as_json:
+        print(f"Serving trace: {merged_trace(tracing.output)} (SA_PROFILE_OUTPUT), and in the run directory")
     if isinstance(result.error, KeyboardInterrupt):
         raise RunInterruptedError(f"interrupted; what was measured so far is in {directory.root}")
     if result.error is not None:

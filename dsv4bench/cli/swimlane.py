@@ -58,6 +58,9 @@ def swimlane(
         f"{summary.path}: {summary.slices} spans on {summary.tracks} tracks of {summary.groups} processes, "
         f"{summary.flows} flows"
     )
+    if summary.moved_ns:
+        moved = f"{summary.moved_ns / 1000:.3f}".rstrip("0").rstrip(".")
+        typer.echo(f"times moved by {moved} us, to begin at 0: a .pftrace has none before it", err=True)
     if not whole.clocks.comparable:
         typer.echo(whole.clocks.statement, err=True)
     if filters.statements:

@@ -276,7 +276,7 @@ class Engine:
             self._stop(trouble)
             return
         self._restarts += 1
-        tracing, faults = self.worker.tracing, self.worker.faults
+        before = self.worker
         try:
             self._life.close()
             self._scheduler.restart()
@@ -284,7 +284,8 @@ class Engine:
         except EngineError as error:
             self._stop(error)
         else:
-            self.worker.tracing, self.worker.faults = tracing, faults
+            self.worker.tracing, self.worker.device_phases = before.tracing, before.device_phases
+            self.worker.faults = before.faults
 
     def _stop(self, error: BaseException) -> None:
         with self._submitting:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from analyzers.gate.metrics import metric
+from analyzers.gate.metrics import metric, unit_of
 from analyzers.gate.model import GatePolicy, MetricPolicy, Samples, Verdict
 from analyzers.gate.policy import judged_metrics
 from analyzers.gate.power import POWER
@@ -133,7 +133,7 @@ def _noise(name: str, series: Floats) -> Noise:
         drift_p = two_sided_p(second, first)
     return Noise(
         name,
-        metric(name).unit,
+        unit_of(name),
         len(series),
         median,
         scaled_mad(series) / median,
@@ -163,7 +163,11 @@ def _detectable(values: Mapping[str, Floats], name: str, policy: GatePolicy, tri
     draws = [_draw(values, sum(stage_sizes(policy)), trial) for trial in range(trials)]
 
     def is_caught(change: float) -> bool:
-        worse = 1 / (1 + change) if metric(name).higher_is_better else 1 + change
+        worse = (
+            1 / (1 + change)
+            if metric(name, judged_metrics(policy)[name].better).higher_is_better
+            else 1 + change
+        )
         return sum(_verdict(draw, {name: worse}, policy) == "FAIL" for draw in draws) >= POWER * trials
 
     low, high = 0.0, _threshold(judged_metrics(policy)[name]) + 0.01

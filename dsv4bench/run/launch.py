@@ -46,11 +46,15 @@ from dsv4bench.run.outputs import (
     write_responses,
 )
 from dsv4bench.run.resources import ResourceWatch
+from dsv4bench.run.tracing import RunTracing
+from dsv4bench.tracing.delivery import deliver
 from dsv4bench.tracing.merge import merge_fragments
 from dsv4bench.tracing.recorder import NullRecorder, Recorder, SpanRecorder
+from dsv4bench.tracing.settings import TRACING_VARIABLES
 from dsv4bench.worker.fault_injection import FaultPlan
 
 _POLL_S = 0.1
+_KEPT_VARIABLES = (*DEVICE_VARIABLES, *TRACING_VARIABLES)
 
 
 class Observer(Protocol):
@@ -111,9 +115,11 @@ class Launcher:
         argv: Sequence[str],
         observer: Observer,
         faults: Sequence[Fault] = (),
+        tracing: RunTracing | None = None,
     ) -> None:
         """`faults` are injected into the measured batch."""
         self._profile = profile
+        self._tracing = tracing or RunTracing()
         self._faults = FaultPlan(faults)
         self._directory = directory
         self._argv = list(argv)
@@ -160,7 +166,7 @@ class Launcher:
         self._host_after = machine_state()
         self._write_outputs()
         self._write_manifest(status, error)
-        return RunResult(self._directory, status, error)
+        return RunResult(self._directory, status, error or self._deliver_trace())
 
     def _make_recorder(self) -> Recorder:
         levels = self._profile.trace.levels
@@ -187,6 +193,7 @@ class Launcher:
             self._observer.stage("measuring")
             watch = ResourceWatch(self._directory.resources, engine.worker.rank_pids)
             engine.worker.tracing = self._profile.trace.strace
+            engine.worker.device_phases = self._profile.trace.device_phases
             engine.worker.faults = self._faults
             recorder.start()
             self._stamp("window_start_ns")
@@ -286,6 +293,17 @@ class Launcher:
             merge_fragments(self._directory.sa_profile)
             link_serving_trace(self._directory)
 
+    def _deliver_trace(self) -> UsageError | None:
+        """Write the serving trace to its second place; returns why that could not be."""
+        output = self._tracing.output
+        if output is None or not self._directory.fragments.is_dir():
+            return None
+        try:
+            deliver(self._directory.sa_profile, output)
+        except UsageError as error:
+            return error
+        return None
+
     def _stamp(self, field: str) -> None:
         self._timing = msgspec.structs.replace(self._timing, **{field: time.perf_counter_ns()})
 
@@ -304,11 +322,12 @@ class Launcher:
             device_map=self._device_map,
             clocks=self._clocks,
             timing=self._timing,
-            environment={name: os.environ[name] for name in DEVICE_VARIABLES if name in os.environ},
+            environment={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
             error=describe(error) if error is not None else None,
             faults=self._faults.describe(),
             program_cache=self._program_cache,
             restarts=self._restarts,
+            tracing=dict(self._tracing.settings),
         )
         write_json_atomically(self._directory.manifest, manifest)
 

@@ -4,11 +4,11 @@ from dsv4bench.tracing.merge import MergeResult, merge_fragments
 from dsv4bench.tracing.recorder import NullRecorder, Recorder, SpanContext, SpanRecorder
 from dsv4bench.tracing.settings import (
     Level,
-    TraceSettings,
+    TracingEnvironment,
     fragments_directory,
     merged_trace,
     parse_levels,
-    settings_from_environment,
+    tracing_environment,
 )
 from dsv4bench.tracing.strace import DEVICE_CLOCK, StraceEmitter
 
@@ -21,10 +21,10 @@ __all__ = [
     "SpanContext",
     "SpanRecorder",
     "StraceEmitter",
-    "TraceSettings",
+    "TracingEnvironment",
     "fragments_directory",
     "merge_fragments",
     "merged_trace",
     "parse_levels",
-    "settings_from_environment",
+    "tracing_environment",
 ]

@@ -1,8 +1,10 @@
-"""What tracing is asked for: the SA_PROFILE environment variables, the levels, and where the files go."""
+"""What tracing is asked for: the levels of serving spans, where their files go, and upstream's environment variables.
+
+What the variables mean is upstream's: docs/formats.md, Tracing by the environment.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,35 +19,47 @@ DEFAULT_LEVELS: frozenset[Level] = frozenset({"e2e", "kernel"})
 DEFAULT_OUTPUT = Path("profile_out")
 OUTPUT_VARIABLE = "SA_PROFILE_OUTPUT"
 LEVEL_VARIABLE = "SA_PROFILE_LEVEL"
+RUNTIME_LOG_VARIABLE = "PYPTO_RUNTIME_LOG"
+DEVICE_PHASES_VARIABLE = "SIMPLER_DEVICE_STRACE_ENABLE"
+TRACING_VARIABLES = (OUTPUT_VARIABLE, LEVEL_VARIABLE, RUNTIME_LOG_VARIABLE, DEVICE_PHASES_VARIABLE)
+
+_ABOVE_TIMING = frozenset({"warn", "warning", "error", "null"})
+"""Levels of the runtime's log that hide STRACE records. Any other text, known or not, is TIMING or lets it through."""
 
 
 @dataclass(frozen=True)
-class TraceSettings:
-    """Where the span recorder writes (a directory or a `*.json` file) and which levels it keeps."""
+class TracingEnvironment:
+    """What the environment asks for; None where it says nothing."""
 
-    output: Path
-    levels: frozenset[Level]
+    levels: frozenset[Level] | None = None
+    output: Path | None = None
+    """A directory or a `*.json` file; set where serving spans are asked for at all."""
+    strace: bool | None = None
+    device_phases: bool | None = None
 
 
-def settings_from_environment(environment: Mapping[str, str] | None = None) -> TraceSettings | None:
-    """Return what `SA_PROFILE_OUTPUT` and `SA_PROFILE_LEVEL` ask for, or None when neither is set.
+def tracing_environment(variables: Mapping[str, str]) -> TracingEnvironment:
+    """Read upstream's variables as upstream does: one that is set but empty is set.
 
-    An empty variable counts as unset. Raises UsageError for an unknown level.
+    Raises UsageError for an unknown level.
     """
-    variables = os.environ if environment is None else environment
-    output = variables.get(OUTPUT_VARIABLE, "")
-    levels = variables.get(LEVEL_VARIABLE, "")
-    if not output and not levels:
-        return None
-    return TraceSettings(
-        output=Path(output) if output else DEFAULT_OUTPUT,
-        levels=parse_levels(levels, source=LEVEL_VARIABLE) if levels else DEFAULT_LEVELS,
+    output, levels = variables.get(OUTPUT_VARIABLE), variables.get(LEVEL_VARIABLE)
+    runtime_log, device_phases = variables.get(RUNTIME_LOG_VARIABLE), variables.get(DEVICE_PHASES_VARIABLE)
+    asked = output is not None or levels is not None
+    return TracingEnvironment(
+        levels=parse_levels(levels, source=LEVEL_VARIABLE) if levels is not None else None,
+        output=(Path(output).expanduser() if output is not None else DEFAULT_OUTPUT) if asked else None,
+        strace=runtime_log.lower() not in _ABOVE_TIMING if runtime_log is not None else None,
+        device_phases=device_phases != "0" if device_phases is not None else None,
     )
 
 
 def parse_levels(text: str, *, source: str) -> frozenset[Level]:
-    """Parse a comma list of levels; `verbose` includes all. `source` names the setting in the UsageError."""
-    names = [name.strip() for name in text.split(",")]
+    """Parse a comma list of levels, in any letter case; `verbose` includes all, and a list that names none is e2e,kernel.
+
+    `source` names the setting in the UsageError.
+    """
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in LEVELS:
             raise UsageError(
@@ -53,7 +67,12 @@ def parse_levels(text: str, *, source: str) -> frozenset[Level]:
             )
     if "verbose" in names:
         return frozenset(LEVELS)
-    return frozenset(level for level in LEVELS if level in names)
+    return frozenset(level for level in LEVELS if level in names) or DEFAULT_LEVELS
+
+
+def levels_text(levels: frozenset[Level]) -> str:
+    """The shortest list that `parse_levels` reads as these levels."""
+    return "verbose" if "verbose" in levels else ",".join(level for level in LEVELS if level in levels)
 
 
 def fragments_directory(output: Path) -> Path:

@@ -46,6 +46,8 @@ class Dispatch(msgspec.Struct, frozen=True, tag="dispatch"):
     """An encoded list of `Argument` (see `worker.arguments`)."""
     faults: tuple[Fault, ...] = ()
     """What is to go wrong on this rank."""
+    device_phases: bool = False
+    """Whether the records, if `trace` asks for any, hold what the program's time consists of."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):

@@ -81,6 +81,7 @@ class DeepSeekPrograms:
         self._vocab = config.vocab_size
         self._model = DeepSeekV4(config, weights, context.exchange)
         self._checks = ProgramChecks(context.rank)
+        self._phases = context.phases
         self._pools: dict[int, CachePools] = {}
 
     def prefill(self, *arguments: Any) -> Validation:
@@ -230,7 +231,10 @@ class DeepSeekPrograms:
     def _common(
         self, reader: ArgumentReader, check: Callable[[Any, Tables[Any], RowLimits], None], args: Any
     ) -> tuple[BlockTables, DeviceState[Tensor], CachePools]:
-        """The arguments that all programs have, once `check` has found all rows of `args` and the tables in range."""
+        """The arguments that all programs have, once `check` has found all rows of `args` and the tables in range.
+
+        The rank's host side of a program ends here.
+        """
         tables: Tables[Tensor] = reader.take(Tables)
         state: DeviceState[Tensor] = reader.take(DeviceState)
         pools: Pools[Tensor] = reader.take(Pools)
@@ -247,6 +251,7 @@ class DeepSeekPrograms:
         if key not in self._pools:
             self._pools[key] = CachePools(tuple(groups), mtp_kv)
         *tables_of_groups, counts = (field[self._rank] for field in values(tables))
+        self._phases.fed()
         return BlockTables(tuple(tables_of_groups), counts), state, self._pools[key]
 
     def _rows(

@@ -8,19 +8,20 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from dsv4bench.model.exchange import ExpertExchange
-from dsv4bench.tracing.strace import StraceEmitter
+from dsv4bench.tracing.strace import DEVICE_CLOCK, StraceEmitter
 from dsv4bench.worker.arguments import check_signature
 from dsv4bench.worker.arguments import decode as decode_arguments
 from dsv4bench.worker.board import Progress
+from dsv4bench.worker.device_phases import DevicePhases
 from dsv4bench.worker.fault_injection import emitter_for, enter_runner, leave_runner
 from dsv4bench.worker.messages import (
     MAX_MESSAGE_BYTES,
@@ -48,6 +49,8 @@ class RankContext:
     rank: int
     ranks: int
     exchange: ExpertExchange
+    phases: DevicePhases = field(default_factory=DevicePhases)
+    """A program that knows them stamps its own."""
 
 
 class Gate(Protocol):
@@ -94,8 +97,9 @@ class Rank:
         programs: object,
         gate: Gate,
         progress: NDArray[np.int64],
+        phases: DevicePhases,
     ) -> None:
-        """`progress` is the rank's line of the board."""
+        """`progress` is the rank's line of the board; `phases` are those that the programs stamp."""
         self._rank = rank
         self._channel = channel
         self._host = host
@@ -106,6 +110,7 @@ class Rank:
         ]
         self._gate = gate
         self._progress = progress
+        self._phases = phases
         self._frames: queue.SimpleQueue[_Bound | None] = queue.SimpleQueue()
         self._tensors: dict[Argument, torch.Tensor] = {}
         self._argument_lists: dict[bytes, list[torch.Tensor | int | float]] = {}
@@ -181,8 +186,10 @@ class Rank:
         cpu_start = time.thread_time_ns()
         with torch.inference_mode():
             enter_runner(dispatch.faults)
+            self._phases.begin()
             validation = frame.function(*arguments)
             leave_runner(dispatch.faults, cpu_start)
+            self._phases.end()
         runner_end = clock()
         validate_start = clock()
         if validation is not None:
@@ -200,6 +207,9 @@ class Rank:
         record("ext.dsv4bench.bind_ahead", frame.start_ns, frame.end_ns, 0, identity)
         record("chip.run.bind", taken, bind_end, 1)
         record("chip.run.post_bind", bind_end, runner_start, 1)
+        if dispatch.device_phases:
+            for name, start, end, depth in self._phases.spans():
+                record(name, start, end, depth, DEVICE_CLOCK)
         record("chip.run.runner_run", runner_start, runner_end, 1)
         record("chip.run.validate", validate_start, validate_end, 1)
         record("chip.run.claim_release", validate_end, released, 1)
@@ -218,7 +228,7 @@ class Rank:
         emitter = emitter_for(dispatch.faults, self._strace)
 
         def record(
-            name: str, start: int, end: int, depth: int, attributes: dict[str, Any] | None = None
+            name: str, start: int, end: int, depth: int, attributes: Mapping[str, int | str] | None = None
         ) -> None:
             emitter.record(
                 name,

@@ -27,6 +27,7 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]
 from dsv4bench.model.exchange import ExpertExchange, LocalExchange
 from dsv4bench.worker.arena import SharedRegion
 from dsv4bench.worker.board import Board
+from dsv4bench.worker.device_phases import DevicePhases, StampedExchange
 from dsv4bench.worker.exchange import (
     DispatchGate,
     DistributedExchange,
@@ -216,7 +217,11 @@ def _run_rank(
         if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
         device = SharedRegion(spec.device_fds[rank], spec.device_bytes)
-        context = RankContext(rank, spec.ranks, make_exchange(rank))
+        phases = DevicePhases()
+        exchange = make_exchange(rank)
+        if spec.ranks > 1:
+            exchange = StampedExchange(exchange, phases)
+        context = RankContext(rank, spec.ranks, exchange, phases)
         channel = socket.socket(fileno=spec.rank_sockets[rank])
         process = Rank(
             rank,
@@ -227,6 +232,7 @@ def _run_rank(
             make_programs(context),
             gate,
             board.progress[rank],
+            phases,
         )
         process.serve()
         status = 0

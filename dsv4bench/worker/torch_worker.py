@@ -55,8 +55,8 @@ class WorkerOptions:
 
 
 class TorchWorker:
-    """See `protocol.Worker`. Thread-safe; `tracing` switches the STRACE records of later dispatches, `faults` is what
-    is to go wrong in them.
+    """See `protocol.Worker`. Thread-safe; `tracing` switches the STRACE records of later dispatches, `device_phases`
+    those of their device phases among them, `faults` is what is to go wrong in them.
     """
 
     def __init__(self, options: WorkerOptions) -> None:
@@ -67,6 +67,7 @@ class TorchWorker:
         """
         self.options = options
         self.tracing = True
+        self.device_phases = False
         self.faults = FaultPlan()
         self.rank_pids: dict[int, int] = {}
         self._host = HostArena(SharedRegion.create("host", options.host_bytes))
@@ -284,6 +285,7 @@ class TorchWorker:
                     entry.trace,
                     encoded[rank],
                     faults[rank],
+                    self.device_phases,
                 )
                 # A rank that is gone is reported by the server with its cause; the handle carries that error.
                 with contextlib.suppress(OSError):

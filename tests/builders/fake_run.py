@@ -90,13 +90,15 @@ manifest = {
     "timing": {"started_ns": 0},
 }
 (arguments.out / "run.json").write_text(json.dumps(manifest))
-times = [5_000_000 + (token // arguments.per_step) * step_ns for token in range(20)]
+# No two runs happen at one time.
+send_ns = time.monotonic_ns()
+times = [send_ns + 5_000_000 + (token // arguments.per_step) * step_ns for token in range(20)]
 request = {
     "request_id": "request-0",
     "rank": 0,
     "prompt_token_ids": [1, 2],
     "output_token_ids": list(range(20)),
-    "send_ns": 0,
+    "send_ns": send_ns,
     "token_times_ns": times,
     "finish_reason": "length",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analyzers.measurement import measure
-from analyzers.readers.requests import RequestTiming
+from analyzers.readers.request_timing import RequestTiming
 from analyzers.recording.clocks import ONE_HOST_CLOCK, ClockAlignment
 from analyzers.recording.rank_naming import RankAssignment
 from analyzers.recording.recording import Recording

@@ -74,6 +74,7 @@ class ScriptedWorker:
     def __init__(self, options: WorkerOptions) -> None:
         self.options = options
         self.tracing = True
+        self.device_phases = False
         self.faults = FaultPlan()
         self.rank_pids: dict[int, int] = {}
         self.window_resets = 0

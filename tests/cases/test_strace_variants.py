@@ -77,7 +77,7 @@ def test_54_glued_records_are_ranks_of_one_round(tmp_path: Path) -> None:
 
 def test_54_places_of_losses_are_lines(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
-    lines = [record(1)] * 3000
+    lines = [record(1, inv=inv) for inv in range(3000)]
     lines[2345] = record(1)[:90]
     path.write_text("\n".join(lines) + "\n")
     [issue] = stream_strace(path).report.issues

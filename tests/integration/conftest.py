@@ -7,6 +7,7 @@ import pytest
 
 from dsv4bench.model.checkpoint import ensure_checkpoint
 from dsv4bench.model.config import preset
+from dsv4bench.tracing.settings import TRACING_VARIABLES
 from dsv4bench.worker.messages import ProgramSpec
 from dsv4bench.worker.torch_worker import TorchWorker, WorkerOptions
 
@@ -36,9 +37,10 @@ def toy_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., TorchW
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a command under test: checkpoints of its own, plain output."""
+    """The environment of a command under test: checkpoints of its own, plain output, and tracing by the profile."""
     cache = tmp_path_factory.mktemp("cache")
-    return {**os.environ, "DSV4BENCH_CACHE": str(cache), "NO_COLOR": "1", "COLUMNS": "120"}
+    outside = {name: value for name, value in os.environ.items() if name not in TRACING_VARIABLES}
+    return {**outside, "DSV4BENCH_CACHE": str(cache), "NO_COLOR": "1", "COLUMNS": "120"}
 
 
 @pytest.fixture(scope="session")

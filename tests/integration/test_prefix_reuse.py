@@ -1,5 +1,6 @@
 """Prefix reuse on real rank processes: the same tokens and drafts as without it, with fewer rows to prefill."""
 
+import itertools
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,9 +88,14 @@ def run(
     return handles
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("speculative_tokens", [0, 1])
+# Every pair of choices occurs in the half of them that is not slow.
+@pytest.mark.parametrize(
+    ("speculative_tokens", "ranks", "depth"),
+    [
+        pytest.param(*chosen, marks=[pytest.mark.slow] if sum(chosen) % 2 else [])
+        for chosen in itertools.product((0, 1), (1, 2), (1, 2))
+    ],
+)
 def test_tokens_and_drafts_are_those_without_reuse(
     checkpoint: Path,
     greedy: dict[tuple[int, ...], list[int]],
@@ -127,8 +133,13 @@ def test_tokens_and_drafts_are_those_without_reuse(
         assert [handle.cached_tokens for handle in handles[10:]] == [CACHED[length] for length in SHARED]
 
 
-@pytest.mark.parametrize("off", [-1, 0, 1])
-@pytest.mark.parametrize("prefill_tokens", [1024, 50])
+@pytest.mark.parametrize(
+    ("off", "prefill_tokens"),
+    [
+        pytest.param(*chosen, marks=[pytest.mark.slow] if chosen in ((-1, 1024), (0, 50), (1, 1024)) else [])
+        for chosen in itertools.product((-1, 0, 1), (1024, 50))
+    ],
+)
 def test_a_prompt_that_leaves_its_donor_at_around_the_end_of_a_page(
     checkpoint: Path, prefilled: list[int], off: int, prefill_tokens: int
 ) -> None:

@@ -38,9 +38,13 @@ def test_only_requests_with_a_temperature_are_sampled(checkpoint: Path, sampled:
     ]
 
 
+# Every K with one depth and one number of ranks; the others are slow.
 @pytest.mark.parametrize(
     ("speculative_tokens", "ranks", "depth"),
-    [(0, 4, 2), (1, 1, 2), (1, 4, 1), (2, 1, 1), (2, 4, 2), (3, 1, 2), (3, 4, 1)],
+    [
+        *((0, 4, 2), (1, 1, 2), (2, 1, 1), (3, 4, 1)),
+        *(pytest.param(*chosen, marks=[pytest.mark.slow]) for chosen in ((1, 4, 1), (2, 4, 2), (3, 1, 2))),
+    ],
 )
 def test_the_text_depends_on_the_seed_alone(
     checkpoint: Path, sampled: list[list[int]], speculative_tokens: int, ranks: int, depth: int

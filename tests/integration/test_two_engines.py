@@ -66,14 +66,14 @@ def test_two_engines_of_one_process_share_nothing(checkpoint: Path, tmp_path: Pa
     assert not pids["first"] & pids["second"]
 
     def work(name: str) -> None:
-        together[name] = [answer(engines[name], load[name]) for _ in range(5)]
+        together[name] = [answer(engines[name], load[name]) for _ in range(3)]
 
     threads = [threading.Thread(target=work, args=(name,)) for name in load]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert together == {name: [alone[name]] * 5 for name in load}
+    assert together == {name: [alone[name]] * 3 for name in load}
 
     # The end of one is not the end of the other.
     engines["first"].close()
@@ -91,7 +91,7 @@ def test_two_engines_of_one_process_share_nothing(checkpoint: Path, tmp_path: Pa
 
 def test_two_runs_of_one_host_share_nothing(environment: dict[str, str], tmp_path: Path) -> None:
     before = shared_memory()
-    arguments = ["run", "gbs32-mtp1", *SMALL, "--set", "load.requests=6", "--set", "load.output_tokens=60"]
+    arguments = ["run", "gbs32-mtp1", *SMALL, "--set", "load.requests=6", "--set", "load.output_tokens=30"]
     alone = run(environment, *arguments, "--out", tmp_path / "alone")
     assert alone.returncode == 0, alone.stderr
     expected = {record.request_id: record.output_token_ids for record in measured_of(tmp_path / "alone")}

@@ -13,6 +13,8 @@ FRAGMENTS = (
     b"inv=0", b'"ph":"E"', b'"ph":"b"', b"{}", b"[[", b'"traceEvents":[', b'"distributedInfo":{"rank":1},',
     b"[HOSTLOG_DROPS] dropped=3\n", b"]}", b"%", b"~", b"\xef\xbb\xbf", b"\x1f\x8b", b"}{", b"},{", b"]}{", b"],[",
     b"\x1b[0m\r 45%|###   | 3/7 ", b" clk=dev", b'"benchmarks":[', b"\\", b'\\"', b"'", b"\xe2\x80\xa8", b"}\n{",
+    b"\\U", b"\\x41", b"C:\\models\\v4", b"\\u12", b"\\u12z4", b'"id2":{"local":"0x9"},', b'"pid":8,', b'"ph":"M"',
+    b'"process_name"', b'"ts":-2000', b'"dur":10800000000',
 )  # fmt: skip
 NUMBERS = (
     b"1e3", b'" 12 "', b'"12.5"', b'"0x10"', b'"12x"', b'""', b"NaN", b"-Infinity", b"null", b"true", b"-0.0", b"1e400",
@@ -27,6 +29,7 @@ KEYS = (
     b"tid",
     b"name",
     b"id",
+    b"id2",
     b"args",
     b"rank",
     b"traceEvents",

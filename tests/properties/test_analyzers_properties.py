@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -20,7 +20,7 @@ from analyzers.analysis import analyze, judge
 from analyzers.clients.requests import measure_requests
 from analyzers.errors import AnalyzerError
 from analyzers.readers.chrome_trace import read_chrome_trace
-from analyzers.readers.requests import RequestTiming
+from analyzers.readers.request_timing import RequestTiming
 from analyzers.readers.strace import read_strace
 from analyzers.report.json import render_json
 from analyzers.report.markdown import render_markdown
@@ -95,7 +95,7 @@ names = st.text(st.characters(codec="utf-8", exclude_characters="~\x00"), min_si
 @st.composite
 def records(draw: st.DrawFn) -> tuple[str, tuple[object, ...]]:
     pid, tid, inv, start = (draw(st.integers(0, 2**31)) for _ in range(4))
-    duration, depth = draw(st.integers(0, 2**40)), draw(st.integers(0, 9))
+    duration, depth = draw(st.integers(0, 2**20)), draw(st.integers(0, 9))
     name = "ext." + draw(names)
     dispatch = draw(st.one_of(st.none(), identifiers))
     attributes = "" if dispatch is None else f"dispatch_id={dispatch} note={quote(name, safe='')}"
@@ -125,6 +125,11 @@ def test_strace_round_trip_under_gluing_and_tearing(entries: Any, data: st.DataO
         else:
             text += record + separator
             kept.append(expected)
+    # What is there twice counts once, and what ends beyond all reason is left out: both have tests of their own.
+    starts = [start for _, _, _, start, *_ in kept]
+    longest = max((start + duration for _, _, _, start, duration, *_ in kept), default=0)
+    assume(len(set(kept)) == len(kept))
+    assume(not kept or longest - max(starts) <= max(starts) - min(starts))
     log = read_strace(text.encode(), "run.log")
     assert (log.report.records, log.report.parsed, log.report.lost) == (len(kept) + torn, len(kept), torn)
     spans = log.spans
@@ -187,9 +192,9 @@ def test_peak_rate_is_never_below_the_mean(requests: Any) -> None:
             )
         )
     [figures] = measure_requests(timings)
-    if figures.throughput_per_s is not None:
-        assert figures.peak_per_s is not None
-        assert figures.peak_per_s >= figures.throughput_per_s * (1 - 1e-12)
+    assert (figures.peak_per_s is None) == (figures.peak_unavailable is not None)
+    if figures.throughput_per_s is not None and figures.peak_per_s is not None:
+        assert figures.peak_per_s >= figures.throughput_per_s
 
 
 @relaxed

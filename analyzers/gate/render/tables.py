@@ -20,7 +20,7 @@ def metrics_table(result: GateResult, *, wide: bool = True) -> Table:
         Column("candidate", CellKind.NUMBER, _figure, absent="none"),
         Column("change", CellKind.SHARE, partial(percent, signed=True), absent=""),
         *([Column("allowed", CellKind.FIGURES)] if wide else []),
-        Column("p", CellKind.NUMBER, _p_text, absent=""),
+        Column("p", CellKind.NUMBER, _p_text, absent="", dispensable=1),
         Column("verdict"),
     ]
     return Table("Metrics", columns, [_row(item, wide=wide) for item in result.metrics])

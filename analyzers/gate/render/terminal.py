@@ -14,6 +14,7 @@ _STYLES: dict[Verdict, str] = {
     "PASS": "bold green",
     "FAIL": "bold red",
     "NOT-COMPARABLE": "bold red",
+    "INVALID": "bold red",
     "NO-DATA": "bold red",
     "UNDECIDED": "bold yellow",
 }

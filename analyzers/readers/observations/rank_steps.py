@@ -15,7 +15,7 @@ from analyzers.readers.observations.records import (
     number,
     read_records,
 )
-from analyzers.statistics.counts import uniform_test
+from analyzers.statistics.counts import STABLE_SHARE, smallest_p_value, uniform_test
 from analyzers.text.words import counted
 
 KIND = "rank steps"
@@ -83,6 +83,13 @@ def _straggler(slowest: Counter[str], ranks: Sequence[str], steps: int) -> list[
     if test.p_value < STRAGGLER_P_VALUE:
         return [
             f"persistent straggler: rank {rank}, slowest in {count} of {steps} steps, p = {test.p_value:.2g}"
+        ]
+    total, least = slowest.total(), smallest_p_value(slowest.total(), len(ranks))
+    # With few steps, one that is slowest in most of them may or may not be persistent; with none in most, none is.
+    if count > (STABLE_SHARE if least < STRAGGLER_P_VALUE else 0.5) * total:
+        return [
+            f"too few steps to tell whether one rank is slow: rank {rank}, slowest in {count} of {total}"
+            f" (p = {test.p_value:.2g}, {test.method})"
         ]
     return [
         f"no persistent straggler: no rank is slowest in more than {100 * count / slowest.total():.0f}% of the steps"

@@ -74,7 +74,7 @@ def test_a_run_without_a_record_is_lost_and_named_by_rank_dispatch_and_step(tmp_
         )
     ]
     assert texts(report, "incomplete_rounds") == [
-        ("warning", f"{CALLABLE}: 1 of 6 rounds incomplete", "first: round 2 without rank 1")
+        ("warning", f"{CALLABLE}: 1 of 6 rounds incomplete", "first: round 2 (run 43) without rank 1")
     ]
     assert texts(report, "faults_injected") == [
         (

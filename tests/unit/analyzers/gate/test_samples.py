@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +46,21 @@ def manifest(**changes: Any) -> Manifest:
 
 
 def write_run(root: Path, step_ms: int = 30, *, error: str | None = None, **changes: Any) -> Path:
-    """A run of one request: the first token after 100 ms, then 4 steps that carry 2, 1, 2 and 1 tokens."""
+    """A run of one request: the first token after 100 ms, then 4 steps that carry 2, 1, 2 and 1 tokens.
+
+    It is sent at a time of its own, as no two runs happen at once.
+    """
+    send = 5 + zlib.crc32(str(root).encode()) % 10**6
     arrivals = [100]
     for step, tokens in enumerate((2, 1, 2, 1), 1):
         arrivals += [100 + step * step_ms] * tokens
     times, counts = (
-        [(5 + time) * MS for time in arrivals],
+        [(send + time) * MS for time in arrivals],
         {"accepted": 2, "proposed": 4, "steps": 4, "discarded": 0},
     )
     root.mkdir(parents=True)
     (root / "run.json").write_bytes(msgspec.json.encode(manifest(**changes)))
-    write_requests(root / "requests.jsonl", request("r0", times, send_ns=5 * MS, error=error, **counts))
+    write_requests(root / "requests.jsonl", request("r0", times, send_ns=send * MS, error=error, **counts))
     return root
 
 

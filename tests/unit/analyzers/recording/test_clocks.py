@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.analysis import analyze, analyze_recording
+from analyzers.analysis import analyze, analyze_recording, analyze_runs
 from analyzers.measurement import measure
 from analyzers.readers.log_processes import ClockAnchor
 from analyzers.recording.clocks import SAME_CLOCK_NS, ProcessClock, align_clocks
-from analyzers.recording.recording import load_recording
+from analyzers.recording.recording import LoadOptions, load_recording, load_runs
 from analyzers.report.model import Report
 from analyzers.report.tables import report_tables
 from analyzers.rundir import RunDirectory
@@ -121,11 +121,31 @@ def test_one_host_s_clock_is_compared_as_it_is(tmp_path: Path, with_anchors: boo
     host = HOSTS[0]
     first = [anchor(11, host, 0)] if with_anchors else []
     second = [anchor(12, host, 40 * MS, SAME_CLOCK_NS)] if with_anchors else []
-    report = analyze(write_ranks(tmp_path, first + runs(11, host), second + runs(12, host, late_ns=LATE)))
+    paths = write_ranks(tmp_path, first + runs(11, host), second + runs(12, host, late_ns=LATE))
+    report = analyze_runs(load_runs(paths, LoadOptions(one_clock=not with_anchors)))
     assert (report.clocks.method, report.clocks.uncertainty_ns) == ("one host clock", 0)
     assert report.skew[0].runner_start_skew.p50 == LATE
-    evidence = "2 anchors of 2 processes agree within 5.000 ms" if with_anchors else "no anchors to compare"
+    evidence = "2 anchors of 2 processes agree within 5.000 ms" if with_anchors else "as --one-clock says"
     assert evidence in notes(report)
+
+
+def test_two_logs_whose_times_lie_close_are_not_on_one_clock_for_that(tmp_path: Path) -> None:
+    paths = write_ranks(tmp_path, runs(11, HOSTS[0]), runs(12, HOSTS[0], late_ns=LATE))
+    report = analyze(paths)
+    assert report.clocks.method == "not aligned"
+    assert (report.skew[0].runner_start_skew.n, report.skew[0].root.n) == (0, 6)
+    assert "--one-clock" in notes(report)
+
+
+def test_a_ready_line_of_a_process_in_another_log_ties_the_two(tmp_path: Path) -> None:
+    paths = write_ranks(
+        tmp_path,
+        ["[chip_process pid=12 dev=1] ready", *runs(11, HOSTS[0])],
+        runs(12, HOSTS[0], late_ns=LATE),
+    )
+    report = analyze(paths)
+    assert report.clocks.method == "one host clock"
+    assert report.skew[0].runner_start_skew.p50 == LATE
 
 
 def test_a_wall_clock_that_is_set_does_not_part_the_processes_of_one_log(tmp_path: Path) -> None:
@@ -171,8 +191,9 @@ def test_a_serving_trace_that_nothing_ties_to_the_logs_stays_on_its_own_clock(tm
     trace.write_text(
         '{"traceEvents":[{"ph":"X","name":"scheduler.schedule","cat":"scheduler","pid":9,"tid":1,"ts":5,"dur":1}]}'
     )
-    paths = write_ranks(tmp_path, runs(11, HOSTS[0]), runs(12, HOSTS[0], late_ns=LATE))
-    recording = load_recording([trace, *paths])
+    log = tmp_path / "server.log"
+    log.write_text("\n".join([*runs(11, HOSTS[0]), *runs(12, HOSTS[0], late_ns=LATE)]) + "\n")
+    recording = load_recording([trace, log])
     assert recording.clocks.method == "one host clock"
     assert "trace.json pid 9 lies apart" in recording.clocks.evidence
     assert set(recording.spans.clock[recording.spans.named("scheduler.schedule")].tolist()) == {Clock.FILE}

@@ -90,10 +90,12 @@ def test_runs_of_two_processes_with_one_pid_are_never_mixed(tmp_path: Path) -> N
     recording = load_recording([write_log(tmp_path / "server.log", *lines)])
     assert recording.ranks.conflicts == []
     assert recording.spans.pid.tolist() == [7, 8, 7, 8, 7, 8, 7]
-    [skew] = analyze_recording(recording).skew
-    assert (skew.matched_by, skew.rounds, skew.roots) == ("dispatch_id", 4, 7)
-    assert [entry.missing_ranks for entry in skew.incomplete] == [[1]]
-    assert skew.step_end_skew.max == 1
+    report = analyze_recording(recording)
+    assert report.ranks.lives == 2
+    figures = [(skew.matched_by, skew.rounds, skew.roots) for skew in report.skew]
+    assert figures == [("dispatch_id", 2, 4), ("dispatch_id", 2, 3)]
+    assert [[entry.missing_ranks for entry in skew.incomplete] for skew in report.skew] == [[], [[1]]]
+    assert [skew.step_end_skew.max for skew in report.skew] == [1, 1]
     rows = run_query(
         recording.spans, "select pid, orig_pid, rank, count(*) from spans group by all order by all"
     ).rows
@@ -244,7 +246,8 @@ def test_devices_that_are_not_counted_from_0_do_not_name_ranks_that_the_schedule
         ]
     assert devices_of(write_log(tmp_path / "server.log", *lines)) == [(0, 9, None), (1, 8, None)]
     without = [line for line in lines if "name=node" not in line]
-    assert devices_of(write_log(tmp_path / "ranks.log", *without)) == [(8, 8, None), (9, 9, None)]
+    # Nothing but the ready lines is left: ranks in the order of the devices.
+    assert devices_of(write_log(tmp_path / "ranks.log", *without)) == [(0, 8, None), (1, 9, None)]
 
 
 def kineto(path: Path, rank: int, events: list[dict[str, Any]], **around: object) -> Path:

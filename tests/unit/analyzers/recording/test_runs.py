@@ -228,7 +228,8 @@ def test_what_shows_one_run_refuses_several_and_names_them(tmp_path: Path) -> No
 
 
 def test_two_manifests_without_their_directories_are_refused(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        RunDirectory(write_run(tmp_path / name)).manifest.rename(tmp_path / f"{name}.json")
+    for name, requests in (("a", 4), ("b", 5)):
+        run = write_run(tmp_path / name, settings={"load": {"requests": requests}})
+        RunDirectory(run).manifest.rename(tmp_path / f"{name}.json")
     with pytest.raises(UnusableInputError, match="a second run"):
         load_runs([tmp_path / "a.json", tmp_path / "b.json"])

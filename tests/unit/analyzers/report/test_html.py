@@ -199,7 +199,7 @@ def test_the_headline_stands_in_the_header_in_the_colour_of_its_severity(report:
     page = render_html(report, "Analysis")
     header = page.partition("<nav>")[0]
     headline = '<p class="headline warning"><span class="severity">warning</span>'
-    assert f"{headline}all runs: rank 2 is persistently the last to end</p>" in header
+    assert f"{headline}hid 95c9a089a142b608: rank 2 is persistently the last to end</p>" in header
     healthy = Finding("healthy", "info", "healthy: two in flight, nothing lost", "measured: 5 decode steps")
     page = render_html(msgspec.structs.replace(report, findings=[healthy, *report.findings]), "Analysis")
     assert '<p class="headline healthy"><span class="severity">info</span>healthy: two in flight' in page
@@ -247,7 +247,7 @@ def test_percentiles_that_the_sample_does_not_support_are_not_drawn(report: Repo
     [distribution] = report.series.distributions
     assert distribution.summary.n == 96
     page = Document(render_html(report, "Analysis"))
-    [caption] = [text for text in page.texts if text.startswith("runner_run, all runs")]
+    [caption] = [text for text in page.texts if text.startswith("runner_run, hid 95c9a089a142b608")]
     assert "n = 96; p50 171.722 ms, p95 239.048 ms, p99: n too small (needs 100)" in caption
     assert sum(attributes.get("class") == "markpoint" for _, attributes in page.elements) == 2
 

@@ -46,8 +46,11 @@ def test_the_headline_is_the_first_line_of_a_terminal_and_bold(report: Report) -
     console = Console(file=output, width=120, force_terminal=True, color_system="standard")
     render_terminal(report, report_tables(report), console)
     first, *others = output.getvalue().splitlines()
-    assert re.sub(r"\x1b\[[0-9;]*m", "", first) == "warning: all runs: rank 2 is persistently the last to end"
-    assert "\x1b[1mall runs: rank 2" in first
+    assert (
+        re.sub(r"\x1b\[[0-9;]*m", "", first)
+        == "warning: hid 95c9a089a142b608: rank 2 is persistently the last to end"
+    )
+    assert "\x1b[1mhid 95c9a089a142b608: rank 2" in first
     second = next(line for line in others if "late starts and" in line)
     assert "\x1b[1m" not in second
 

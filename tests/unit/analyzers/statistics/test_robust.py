@@ -8,7 +8,7 @@ from statistics import NormalDist, median
 import pytest
 
 from analyzers.findings.acceptance import Trial, acceptance_trials, falling_trend
-from analyzers.readers.requests import RequestTiming
+from analyzers.readers.request_timing import RequestTiming
 from analyzers.statistics.robust import lowest_outlier, modified_z, outliers, scaled_mad
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.ranks.rounds import match_rounds, rank_runs
+from analyzers.ranks.scheduler import read_schedule
 from analyzers.steps.bubbles import PhaseIntervals, StepPhase, StepTime, measure_step_time, split_windows
 from analyzers.steps.lifecycle import check_lifecycles
 from analyzers.steps.pipeline import measure_pipeline
@@ -51,7 +52,7 @@ def measure(*tables: SpanTable) -> StepTime | None:
     lifecycle = check_lifecycles(spans, empty_table())
     matching = match_rounds(*rank_runs(spans, DispatchNames(spans)))
     callable_name = "decode" if lifecycle.steps else "all runs"
-    pipeline = measure_pipeline(callable_name, spans, lifecycle, matching, full_batch=None)
+    pipeline = measure_pipeline(callable_name, read_schedule(spans), lifecycle, matching, full_batch=None)
     return measure_step_time(pipeline, lifecycle, matching)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from analyzers.analysis import analyze
 from analyzers.ranks.rounds import match_rounds
+from analyzers.ranks.scheduler import read_schedule
 from analyzers.steps.lifecycle import Lifecycle, check_lifecycles
 from analyzers.steps.pipeline import measure_pipeline
 from analyzers.table.spans import ABSENT, Source, SpanTable, empty_table
@@ -341,7 +342,9 @@ def sequential(count: int) -> list[Span]:
 
 def state(spans: list[Span], depth: int | None) -> tuple[str, str]:
     lifecycle = check(spans, depth=depth)
-    result = measure_pipeline("decode", table(spans), lifecycle, match_rounds([]), full_batch=None)
+    result = measure_pipeline(
+        "decode", read_schedule(table(spans)), lifecycle, match_rounds([]), full_batch=None
+    )
     return result.figures.state, result.figures.statement
 
 

@@ -10,7 +10,7 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackDescriptor, TrackEvent
 
 from analyzers.errors import NoDataError, UnusableInputError
-from analyzers.readers.requests import RequestTiming
+from analyzers.readers.request_timing import RequestTiming
 from analyzers.readers.strace import read_strace
 from analyzers.recording.rank_naming import assign_ranks, rank_column
 from analyzers.swimlane import Timeline, write_timeline
@@ -407,15 +407,18 @@ def test_spans_whose_root_was_lost_are_still_drawn() -> None:
     assert timeline.left_out == {"device spans without a runner_run of their own": 1}
 
 
-def test_rounding_to_microseconds_does_not_open_a_lane() -> None:
+def test_a_span_that_ends_after_the_one_around_it_by_rounding_keeps_its_times_on_a_lane_of_its_own() -> None:
     table = Spans(Source.SERVING)
     table.add("scheduler.schedule", 0, 10_000)
     table.add("scheduler.inner", 4_000, 11_000)
-    table.add("scheduler.late", 6_000, 15_000)
+    table.add("scheduler.innermost", 5_000, 6_000)
     (group,) = timeline_from(table.build()).groups
     assert [(track.name, times(track)) for track in group.tracks] == [
-        ("engine", [("scheduler.schedule", 0, 10_000), ("scheduler.inner", 4_000, 10_000)]),
-        ("engine, overlapping 1", [("scheduler.late", 6_000, 15_000)]),
+        ("engine", [("scheduler.schedule", 0, 10_000)]),
+        (
+            "engine, overlapping 1",
+            [("scheduler.inner", 4_000, 11_000), ("scheduler.innermost", 5_000, 6_000)],
+        ),
     ]
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.ranks.flights import scheduler_flights
 from analyzers.ranks.rank_starts import measure_rank_starts
+from analyzers.ranks.scheduler import NEVER, read_schedule
 from analyzers.steps.step_spans import StepSpans
 from analyzers.table.grouping import number_groups, split_groups, turns
 from analyzers.table.intervals import Interval, IntervalSet, most_open, open_at
@@ -99,9 +99,11 @@ def test_a_flight_lasts_from_the_first_submit_to_the_last_complete_of_a_run() ->
         ("node.a.submit", 50, 51, 3), ("chip.a.submit", 0, 1, 1),
     ):  # fmt: skip
         table.add(name, start, end, run_id=run)
-    spans = table.build()
-    assert scheduler_flights(spans) == [(1, 4), (5, 40)]
-    assert scheduler_flights(spans, {1, 3}) == [(5, 40)]
+    schedule = read_schedule(table.build())
+    assert schedule.run_id.tolist() == [1, 2, 3]
+    # Run 3 was never completed.
+    assert schedule.flights() == [[(1, 4), (5, 40), (50, NEVER)]]
+    assert schedule.flights({0, 2}) == [[(5, 40), (50, NEVER)]]
 
 
 def test_starts_are_matched_by_step_and_turn() -> None:

@@ -116,6 +116,7 @@ def test_outputs_are_found_as_the_device_left_them(start: Start, mtp: int) -> No
 
 def test_a_restart_begins_with_new_buffers_and_new_generations(start: Start) -> None:
     engine, first = start(max_restarts=1)
+    first.tracing, first.device_phases = False, True
     first.hold()
     handle = engine.submit(Request("r", [5, 6, 7], 12))
     assert first.wait_for_in_flight(2, GUARD_S)
@@ -125,6 +126,7 @@ def test_a_restart_begins_with_new_buffers_and_new_generations(start: Start) -> 
     assert engine.progress().restarts == 1
     second = worker_of(engine)
     assert second is not first
+    assert (second.tracing, second.device_phases) == (False, True)
     assert [dispatch.generation for dispatch in second.decode_steps()[:4]] == [1, 1, 2, 2]
     of_first = [array for dispatch in first.dispatches for array in dispatch.host]
     of_second = [array for dispatch in second.dispatches for array in dispatch.host]

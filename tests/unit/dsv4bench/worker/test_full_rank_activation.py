@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dsv4bench.worker import messages
 from dsv4bench.worker.board import Progress
+from dsv4bench.worker.device_phases import DevicePhases
 from dsv4bench.worker.exchange import DispatchGate
 from dsv4bench.worker.messages import (
     ArgumentSignature,
@@ -134,6 +135,7 @@ class RankThread:
             Programs(self.gate),
             self.gate,
             self.progress,
+            DevicePhases(),
         )
         self._thread = threading.Thread(target=process.serve)
         self._thread.start()
