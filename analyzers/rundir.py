@@ -46,6 +46,11 @@ class RunDirectory:
         return self.sa_profile / "trace.json"
 
     @property
+    def upstream_trace(self) -> Path:
+        """`serving-trace`: a link to `sa_profile/`, under the name that upstream's analyzers look for."""
+        return self.root / "serving-trace"
+
+    @property
     def fragments(self) -> Path:
         """`sa_profile/fragments/`: one JSONL fragment a process."""
         return self.sa_profile / "fragments"
@@ -73,6 +78,21 @@ class RunDirectory:
     def responses(self) -> Path:
         """`responses.json`: upstream-shaped responses."""
         return self.root / "responses.json"
+
+    @property
+    def completion_response(self) -> Path:
+        """`completion-response.json`: the answer to the only request, which upstream's profiling of one leaves."""
+        return self.root / "completion-response.json"
+
+    @property
+    def run_log(self) -> Path:
+        """`run.log`: what upstream's profiling printed; often the same as `server.log`."""
+        return self.root / "run.log"
+
+    @property
+    def prompt_manifest(self) -> Path:
+        """`prompt_manifest.json`: the prompts of the measured requests, in upstream's shape."""
+        return self.root / "prompt_manifest.json"
 
     @property
     def performance_summary(self) -> Path:

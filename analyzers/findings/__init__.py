@@ -10,6 +10,7 @@ from analyzers.findings.healthy import healthy
 from analyzers.findings.pipeline import pipelines
 from analyzers.findings.ranks import ranks
 from analyzers.findings.recording import recording
+from analyzers.findings.stated import stated
 from analyzers.measurement import Measured
 from analyzers.report.finding import Finding, in_order
 from analyzers.report.model import Report
@@ -21,6 +22,7 @@ def find(measured: Measured, report: Report) -> list[Finding]:
     """All findings of a recording and its figures: the most severe first, and of those the most telling: the headline."""
     findings = [
         *recording(measured, report),
+        *stated(measured, report),
         *failures(report),
         *pipelines(measured, report),
         *ranks(measured, report),

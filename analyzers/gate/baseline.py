@@ -11,8 +11,9 @@ import msgspec
 from analyzers.errors import InvalidDataError, NoDataError, UnusableInputError
 from analyzers.gate.comparability import said, short_machine
 from analyzers.gate.metric_pairs import values_of
-from analyzers.gate.metrics import unit_of
+from analyzers.gate.metrics import canonical, split_tag, unit_of
 from analyzers.gate.model import Samples
+from analyzers.gate.policy import judged_metrics, policy_of_table, working_directory_table
 from analyzers.gate.samples import read_samples, write_samples
 from analyzers.gate.wording import amount, count
 from analyzers.statistics.summary import percentile
@@ -38,22 +39,41 @@ def save_baseline(
     Raises:
         UnusableInputError: a run cannot be read, or the file exists and `replace` is not given, or cannot be written.
         NotComparableError: the runs differ in configuration or machine.
-        NoDataError: a run failed: a baseline of the others would hide it.
+        NoDataError: a run failed: a baseline of the others would hide it; or one has no value of what the gate is about:
+            `names`, else the metrics of `dsv4bench.toml`, else tpot.
         InvalidDataError: a run holds requests that cannot be.
     """
     path = baseline_path(name_or_file)
     if path.exists() and not replace:
         raise UnusableInputError(f"{path}: exists; name another baseline, or replace it with --replace")
-    samples = read_samples(runs, names)
+    wanted = list(names)
+    samples = read_samples(runs, wanted)
     if samples.invalid:
         raise InvalidDataError(f"not saved: {samples.invalid[0]}; name the good runs alone")
     if samples.failed:
         raise NoDataError(f"not saved: a run failed: {samples.failed[0]}; name the good runs alone")
     if not any(values_of(values) for values in samples.metrics.values()):
         raise NoDataError("not saved: the runs have no value of any metric")
+    for name in wanted or judged_metrics(policy_of_table(working_directory_table(), "the gate")):
+        _check_values(samples, name)
     samples = msgspec.structs.replace(samples, saved=datetime.now(UTC).isoformat(timespec="seconds"))
     write_samples(path, samples)
     return path, samples
+
+
+def _check_values(samples: Samples, name: str) -> None:
+    """Raise NoDataError where a run has no value of a metric that a gate would judge by this baseline."""
+    for known, kept in samples.metrics.items():
+        if split_tag(canonical(known))[0] != split_tag(canonical(name))[0] or len(values_of(kept)) == len(
+            kept
+        ):
+            continue
+        lacking = [index for index, value in enumerate(kept) if not values_of([value])]
+        run = samples.runs[lacking[0]] if len(samples.runs) == len(kept) else samples.source
+        raise NoDataError(
+            f"not saved: {run} has no value of {name}, which the gate is about; save runs that have one, or say with "
+            "--metric, or in dsv4bench.toml, what else is to be judged"
+        )
 
 
 def baseline_tables(samples: Samples) -> list[Table]:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from analyzers.clients.requests import RequestFigures
+from analyzers.clients.stated import StatedFigures
 from analyzers.errors import UnusableInputError
 from analyzers.ranks.skew import RankSkew
 from analyzers.report.model import Report
@@ -188,6 +189,16 @@ _REGISTRY: dict[str, tuple[Metric, Measure]] = {
 
 REGISTRY: tuple[str, ...] = tuple(_REGISTRY)
 """Every name that has a definition of its own; a run's samples hold all of them."""
+
+_STATED: dict[str, tuple[Callable[[StatedFigures], float | None], float]] = {
+    "tpot": (lambda it: it.effective_tpot.value, MILLISECOND_NS),
+    "ttft": (lambda it: it.ttft.value, MILLISECOND_NS),
+    "e2e": (lambda it: it.e2e.value, MILLISECOND_NS),
+    "effective_tpot": (lambda it: it.effective_tpot.value, MILLISECOND_NS),
+    "throughput": (lambda it: it.throughput.value, 1.0),
+    "acceptance_rate": (lambda it: it.acceptance_rate, 1.0),
+}
+"""What stands for a metric where no client measured the requests: what the server and its files state."""
 
 MORE_IS_BETTER = frozenset(
     [
@@ -385,11 +396,26 @@ def run_values(report: Report, names: Iterable[str] | None = None) -> dict[str, 
         known = canonical(name)
         if known in _REGISTRY:
             values[name] = _REGISTRY[known][1](report)
+            if report.stated is not None and known in _STATED:
+                take, scale = _STATED[known]
+                values[name] = _scaled(take(report.stated), scale)
         elif is_path(name):
             values[name] = _at_path(report, name)
         else:
             raise UnusableInputError(f"unknown metric {name!r}{suggestion(name)}")
     return values
+
+
+def stated_basis(report: Report) -> str | None:
+    """What the metrics of requests are taken from where no client measured them; None where one did, or nobody says."""
+    stated = report.stated
+    if stated is None or not stated.sources:
+        return None
+    basis = f"requests as stated by {', '.join(stated.sources)}: no client measured them"
+    if stated.effective_tpot.value is not None:
+        whose = ", ".join(stated.effective_tpot.sources)
+        basis += f"; tpot is the effective TPOT of {whose}, which includes prefill"
+    return basis
 
 
 def _at_path(report: Report, path: str) -> float | None:

@@ -13,7 +13,7 @@ from analyzers.analysis import analyze_recording
 from analyzers.errors import NotComparableError, UnusableInputError
 from analyzers.gate.comparability import describe, differences, machine_name, run_config
 from analyzers.gate.machine import Conditions, conditions_of, was_busy, what_moved
-from analyzers.gate.metrics import REGISTRY, run_values
+from analyzers.gate.metrics import REGISTRY, run_values, stated_basis
 from analyzers.gate.model import Samples
 from analyzers.readers.load_report import IssueKind
 from analyzers.recording.benchmarks import is_there
@@ -50,6 +50,8 @@ class _Run:
     lost: int
     unknown: list[str]
     """What its requests do not tell."""
+    stated: str | None
+    """What stands for the requests where no client measured them."""
 
 
 def read_samples(paths: Sequence[Path], names: Iterable[str] = ()) -> Samples:
@@ -218,6 +220,7 @@ def _read_run(path: Path, names: Sequence[str]) -> _Run:
         content_identity(path),
         report.lost,
         [finding.title for finding in report.findings if finding.code == "request_fields"],
+        stated_basis(report),
     )
 
 
@@ -266,9 +269,14 @@ def _of_one(run: _Run) -> Samples:
         warnings.append(f"{run.label}: faults were injected on request")
     if manifest is not None and manifest.restarts:
         warnings.append(f"{run.label}: the engine was restarted {manifest.restarts} times")
+    config = run_config(manifest) if manifest is not None else {}
+    if run.stated is not None:
+        warnings.append(f"{run.label}: {run.stated}")
+        # What a server states is no measurement of a client: the two are not compared.
+        config["requests"] = "as stated"
     return Samples(
         metrics={name: [value] for name, value in run.values.items()},
-        config=run_config(manifest) if manifest is not None else {},
+        config=config,
         machine=machine_name(manifest) if manifest is not None else None,
         runs=[run.label],
         warnings=warnings,

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analyzers.errors import UnusableInputError
-from analyzers.readers import chrome_trace, manifest, requests, strace
+from analyzers.readers import chrome_trace, manifest, requests, responses, strace
 from analyzers.readers.chrome_trace import ChromeTrace
 from analyzers.readers.files import OpenedFile, open_file
 from analyzers.readers.observations import counters, draft_steps, events, rank_steps, samples
 from analyzers.readers.observations.observation import ObservedFile
 from analyzers.readers.requests import RequestFile
+from analyzers.readers.statements import StatementFile
 from analyzers.readers.strace import StraceLog
 from analyzers.rundir import Manifest
 
-Reading = ChromeTrace | StraceLog | RequestFile | ObservedFile | Manifest
+Reading = ChromeTrace | StraceLog | RequestFile | ObservedFile | StatementFile | Manifest
 """What the readers make of files."""
 
 
@@ -32,6 +33,7 @@ class Format:
 
 
 FORMATS: tuple[Format, ...] = (
+    Format("answers", responses.looks_like, responses.read),
     Format("Chrome trace", chrome_trace.looks_like, chrome_trace.read),
     Format(samples.KIND, samples.looks_like, samples.read),
     Format(events.KIND, events.looks_like, events.read),

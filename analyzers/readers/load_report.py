@@ -7,7 +7,14 @@ from typing import Literal
 import msgspec
 
 InputFormat = Literal[
-    "chrome_trace", "strace_log", "requests", "manifest", "resources", "mtp_accuracy", "observations"
+    "chrome_trace",
+    "strace_log",
+    "requests",
+    "manifest",
+    "resources",
+    "mtp_accuracy",
+    "observations",
+    "statements",
 ]
 
 ReadAs = Literal["streamed", "whole", "repaired"]
@@ -48,6 +55,8 @@ IssueKind = Literal[
     "old_root_name",
     "logger_drops",
     "bad_request",
+    "torn_statement",
+    "bad_statement",
     "request_repeated",
     "request_id_twice",
 ]
@@ -106,6 +115,8 @@ ISSUE_TEXT: dict[IssueKind, str] = {
     "old_root_name": "roots named simpler_run by an older runtime, read as chip.run",
     "logger_drops": "records the runtime's logger says it dropped",
     "bad_request": "request records that cannot be used",
+    "torn_statement": "lines of the server's own words that are cut",
+    "bad_statement": "stated figures that cannot be what they say",
     "request_repeated": "request records that were there before: each counts once",
     "request_id_twice": "request records of one id that differ: none of them is used",
 }

@@ -24,6 +24,7 @@ from analyzers.readers.json_objects import LineNumbers
 from analyzers.readers.load_report import IssueCounter, IssueKind, LoadReport
 from analyzers.readers.log_processes import ClockAnchor, LogProcesses, ProcessFinder
 from analyzers.readers.repeats import first_of_each
+from analyzers.readers.statements import StatementFinder, Statements
 from analyzers.readers.utf8 import damaged_lines
 from analyzers.readers.wrapped_log import unwrapped
 from analyzers.table.arguments import ArgumentFile, ArgumentList
@@ -85,6 +86,8 @@ class StraceLog:
     report: LoadReport
     torn_pids: tuple[int, ...]
     """Pids of records that could not be read, as far as they name one."""
+    statements: Statements
+    """The server's own words about its requests."""
 
     @property
     def anchors(self) -> dict[int, ClockAnchor]:
@@ -170,6 +173,7 @@ class _Reader:
         self._hids: dict[bytes, str] = {}
         self._lanes: dict[tuple[int, int], Lane] = {}
         self._processes = ProcessFinder()
+        self._statements = StatementFinder(path, issues)
         self._durations = DurationCheck()
         self._heads = 0
         self._torn_pids: list[int] = []
@@ -208,6 +212,7 @@ class _Reader:
                 read_as="streamed",
             ),
             torn_pids=tuple(self._torn_pids),
+            statements=self._statements.statements(),
         )
 
     def _add(self, lines: Lines) -> None:
@@ -227,6 +232,7 @@ class _Reader:
         self._count_heads(text, {match.start() for match in matches}, numbers)
         for found in _DROPS.finditer(text):
             self._count_drops(found, numbers)
+        self._statements.add(text, numbers)
 
     def _count_heads(self, text: bytes, readable: set[int], numbers: LineNumbers) -> None:
         for head in _HEAD.finditer(text):

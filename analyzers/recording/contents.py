@@ -19,7 +19,9 @@ from analyzers.readers.observations.counters import CounterReading, between
 from analyzers.readers.observations.observation import Observation, ObservedFile
 from analyzers.readers.requests import RequestFile, Requests
 from analyzers.readers.requests import read as read_requests
+from analyzers.readers.responses import read as read_answers
 from analyzers.readers.run_records import read_mtp_accuracy, read_resources
+from analyzers.readers.statements import StatementFile, Statements
 from analyzers.readers.strace import StraceLog, stream_strace
 from analyzers.recording.benchmarks import benchmark_name, chosen_benchmark
 from analyzers.recording.run_directory import RunFiles, rank_of_log, run_files, without_repeats
@@ -40,6 +42,8 @@ class Contents:
     logs: list[StraceLog] = field(default_factory=list)
     requests: list[RequestFile] = field(default_factory=list)
     observed: list[ObservedFile] = field(default_factory=list)
+    answers: list[StatementFile] = field(default_factory=list)
+    """Files that state what the requests brought."""
     resources: list[ResourceSample] = field(default_factory=list)
     mtp_accuracy: MtpAccuracy | None = None
     manifest: Manifest | None = None
@@ -51,6 +55,8 @@ class Contents:
     """Path of a log -> the rank that its name names."""
     run_files: list[Path] = field(default_factory=list)
     """Files of a run directory: one launcher on one host wrote them."""
+    unread: list[Path] = field(default_factory=list)
+    """Files of a directory that were not read."""
 
     @property
     def reports(self) -> list[LoadReport]:
@@ -61,8 +67,15 @@ class Contents:
             *(log.report for log in self.logs),
             *(benchmark.report for benchmark in self.benchmarks),
             *(observed.report for observed in self.observed),
+            *(answer.report for answer in self.answers),
             *self.run_records,
         ]
+
+    @property
+    def statements(self) -> list[Statements]:
+        """What files and logs state of the requests, the files first."""
+        found = [answer.statements for answer in self.answers] + [log.statements for log in self.logs]
+        return [statements for statements in found if statements]
 
     @property
     def benchmarks(self) -> list[Requests]:
@@ -142,6 +155,7 @@ def merged(parts: Sequence[tuple[Path, Contents]]) -> Contents:
             logs=whole.logs + part.logs,
             requests=whole.requests + part.requests,
             observed=whole.observed + part.observed,
+            answers=whole.answers + part.answers,
             resources=whole.resources + part.resources,
             mtp_accuracy=part.mtp_accuracy or whole.mtp_accuracy,
             manifest=part.manifest or whole.manifest,
@@ -149,6 +163,7 @@ def merged(parts: Sequence[tuple[Path, Contents]]) -> Contents:
             run_records=whole.run_records + part.run_records,
             log_ranks=whole.log_ranks | part.log_ranks,
             run_files=whole.run_files + part.run_files,
+            unread=whole.unread + part.unread,
         )
     return whole
 
@@ -163,6 +178,8 @@ def _read_one(path: Path) -> Contents:
             return Contents(requests=[requests])
         case ObservedFile() as observed:
             return Contents(observed=[observed])
+        case StatementFile() as answer:
+            return Contents(answers=[answer])
         case Manifest() as manifest:
             return Contents(manifest=manifest)
 
@@ -178,17 +195,16 @@ def _read_directory(directory: Path) -> Contents:
             if files.only_manifest:
                 raise
             contents.damaged.append(_damaged(files.manifest, "manifest", error, lost=1))
-    logs = [*files.rank_logs, *([files.server_log] if files.server_log is not None else [])]
-    contents.run_files = [*files.serving_traces, *files.fragments, *logs]
+    contents.run_files = [*files.serving_traces, *files.fragments, *files.logs]
     _read_serving(files, contents)
-    rank_logs = [stream_strace(path, is_log=True) for path in files.rank_logs]
+    contents.logs = [stream_strace(path, is_log=True) for path in files.rank_logs]
     contents.log_ranks = _log_ranks(files.rank_logs)
-    contents.logs = rank_logs
-    if files.server_log is not None:
-        server = stream_strace(files.server_log, is_log=True)
-        contents.logs = [*rank_logs, without_repeats(server, rank_logs)]
+    for path in files.logs[len(files.rank_logs) :]:
+        contents.logs.append(without_repeats(stream_strace(path, is_log=True), contents.logs))
     if files.requests is not None:
         contents.requests.append(read_requests(open_file(files.requests)))
+    contents.answers = [read_answers(open_file(path)) for path in files.answers]
+    contents.unread = files.unread
     if files.resources is not None:
         contents.resources, report = read_resources(files.resources)
         contents.run_records.append(report)

@@ -14,6 +14,7 @@ from analyzers.readers.load_report import LoadReport
 from analyzers.readers.observations.observation import Observation
 from analyzers.readers.request_timing import RequestTiming
 from analyzers.readers.requests import Requests
+from analyzers.readers.statements import Statements
 from analyzers.readers.strace import StraceLog
 from analyzers.recording.clocks import ONE_HOST_CLOCK, AlignedClocks, ClockAlignment, align_clocks, shifted
 from analyzers.recording.contents import Contents, by_benchmark, merged, read_path
@@ -76,6 +77,10 @@ class Recording:
     """Pids that processes of several files have, taken for processes of their own."""
     missing_ranks: list[int] = field(default_factory=list)
     """Ranks that the files speak of and none is of."""
+    statements: list[Statements] = field(default_factory=list)
+    """What files and logs state of the requests."""
+    unread: list[Path] = field(default_factory=list)
+    """Files of a directory that were not read."""
     notes: list[str] = field(default_factory=list)
     """What to know of how its files were put together."""
 
@@ -267,6 +272,8 @@ def _recording(
         given_ranks=given_ranks,
         shared_pids=shared_pids(contents.logs) if not contents.log_ranks else [],
         missing_ranks=files.missing,
+        statements=contents.statements,
+        unread=contents.unread,
         notes=[*notes, *repeated_spans, *repeats],
     )
 

@@ -1,10 +1,12 @@
-"""A run directory (docs/formats.md, Run directory): which of its files to read, and how to count each record once."""
+"""The directory of a run, ours or upstream's (docs/formats.md): which of its files to read, and each record once."""
 
 from __future__ import annotations
 
 import dataclasses
+import filecmp
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,11 @@ from analyzers.rundir import RunDirectory
 from analyzers.table.spans import SpanTable
 
 _RANK_LOG = re.compile(r"rank-(\d{1,6})\.log")
+_TRACE_HOMES = ("sa_profile", "serving-trace", "profile_out", "")
+"""Where the serving profiler's output lies: ours, that of upstream's profiling, its default, and alone."""
+
+MOST_FILES = 1000
+"""Files of a directory beyond which those that were not read are no longer counted."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +36,25 @@ class RunFiles:
     fragments: list[Path]
     rank_logs: list[Path]
     server_log: Path | None
+    run_log: Path | None
+    """None also where it is a copy of the server's log."""
     requests: Path | None
+    answers: list[Path]
+    """Files that state what the requests brought; only where no client measured it."""
     resources: Path | None
     mtp_accuracy: Path | None
+    unread: list[Path]
+    """Every other file of the directory, as far as `MOST_FILES`."""
 
     @property
     def only_manifest(self) -> bool:
         """Whether nothing but the manifest is there."""
-        return not (
-            self.serving_traces or self.fragments or self.rank_logs or self.server_log or self.requests
-        )
+        return not (self.serving_traces or self.fragments or self.logs or self.requests or self.answers)
+
+    @property
+    def logs(self) -> list[Path]:
+        """Every log, those of ranks first."""
+        return [*self.rank_logs, *(path for path in (self.server_log, self.run_log) if path is not None)]
 
 
 def run_files(directory: Path) -> RunFiles:
@@ -48,27 +64,84 @@ def run_files(directory: Path) -> RunFiles:
         UnusableInputError: nothing of any of them is there.
     """
     run = RunDirectory(directory)
-    traces = [path for path in (run.serving_trace, directory / "trace.json") if path.is_file()][:1]
-    fragments = sorted(run.fragments.glob("*.jsonl")) or sorted((directory / "fragments").glob("*.jsonl"))
-    fragments = fragments or sorted(directory.glob("trace.*.jsonl"))
+    homes = [directory / home for home in _TRACE_HOMES]
+    traces = [path for home in homes if (path := home / "trace.json").is_file()][:1]
+    fragments = next((found for home in homes if (found := _fragments(home))), [])
     logs = sorted(run.strace.glob("rank-*.log")) or sorted(directory.glob("rank-*.log"))
     ranked = [(rank, path) for path in logs if (rank := rank_of_log(path)) is not None]
+    server_log, run_log, requests = map(_if_file, (run.server_log, run.run_log, run.requests))
+    answers = [run.performance_summary, run.responses, run.completion_response] if requests is None else []
+    is_copy = server_log is not None and run_log is not None and _are_equal(server_log, run_log)
     files = RunFiles(
         manifest=_if_file(run.manifest),
         serving_traces=traces,
         fragments=fragments,
         rank_logs=[path for _, path in sorted(ranked)],
-        server_log=_if_file(run.server_log),
-        requests=_if_file(run.requests),
+        server_log=server_log,
+        run_log=None if is_copy else run_log,
+        requests=requests,
+        answers=[path for path in answers if path.is_file()],
         resources=_if_file(run.resources),
         mtp_accuracy=_if_file(run.mtp_accuracy),
+        unread=[],
     )
-    if not any((files.manifest, traces, fragments, files.rank_logs, files.server_log, files.requests)):
+    if files.manifest is None and files.only_manifest:
         raise UnusableInputError(
-            f"{directory}: not a run directory: none of run.json, sa_profile/, strace/rank-*.log, server.log, "
-            "requests.jsonl, trace.json and fragments/ is in it"
+            f"{directory}: not a run directory: none of run.json, sa_profile/, serving-trace/, strace/rank-*.log, "
+            "server.log, run.log, requests.jsonl, responses.json, performance_summary.json, trace.json and fragments/ "
+            "is in it"
         )
-    return files
+    read = [
+        files.manifest,
+        *traces,
+        *files.logs,
+        requests,
+        *files.answers,
+        files.resources,
+        files.mtp_accuracy,
+    ]
+    read += [run_log] if is_copy else []
+    read += [] if traces else fragments
+    return dataclasses.replace(files, unread=_others(directory, {path for path in read if path is not None}))
+
+
+def _fragments(home: Path) -> list[Path]:
+    """What the processes wrote that `trace.json` in the same place is merged from."""
+    return next(
+        (
+            found
+            for pattern in ("fragments/*.jsonl", "trace.json.fragments/*.jsonl", "trace.*.jsonl")
+            if (found := sorted(home.glob(pattern)))
+        ),
+        [],
+    )
+
+
+def _are_equal(first: Path, second: Path) -> bool:
+    try:
+        return filecmp.cmp(first, second, shallow=False)
+    except OSError as error:
+        raise UnusableInputError(
+            f"{error.filename or first}: cannot be read: {error.strerror or error}"
+        ) from error
+
+
+def _others(directory: Path, read: Iterable[Path]) -> list[Path]:
+    """The files below a directory that are none of `read`, by name; links to what lies in it are no further files."""
+    known = {path.resolve() for path in read}
+    root = directory.resolve()
+    found: list[Path] = []
+    for place, folders, names in os.walk(directory):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(place, name)
+            target = path.resolve()
+            if target in known or (path.is_symlink() and target.is_relative_to(root)):
+                continue
+            found.append(path)
+            if len(found) > MOST_FILES:
+                return found
+    return found
 
 
 def rank_of_log(path: Path) -> int | None:

@@ -22,7 +22,7 @@ Claims = Mapping[tuple[Hashable, ...], Set[Hashable]]
 """What a run has once, as (what its inputs do, in words, the id of it, ...), and the records of it in one input."""
 
 _DISPATCH = ".dispatch_decode"
-_PARTS = ("sa_profile", "strace", "fragments")
+_PARTS = ("sa_profile", "serving-trace", "strace", "fragments")
 
 
 class Split(NamedTuple):

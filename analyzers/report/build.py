@@ -10,6 +10,7 @@ import numpy as np
 from analyzers.charts.series import measure_series
 from analyzers.clients.requests import measure_requests
 from analyzers.clients.resources import measure_resources
+from analyzers.clients.stated import StatedFigures, measure_stated
 from analyzers.measurement import Measured
 from analyzers.ranks.clock_limits import calibrate_starts
 from analyzers.ranks.rank_starts import measure_rank_starts
@@ -88,7 +89,15 @@ def build_report(measured: Measured) -> Report:
         mtp_accuracy=recording.mtp_accuracy,
         span_names=_span_figures(spans, kinds, nesting),
         series=measure_series(measured),
+        stated=_stated(measured),
     )
+
+
+def _stated(measured: Measured) -> StatedFigures | None:
+    """What is stated of the requests, where nobody measured them; it is of all of them, never of a part."""
+    if measured.recording.requests or measured.options.filters.statements:
+        return None
+    return measure_stated(measured.recording.statements)
 
 
 def _step_times(measured: Measured) -> list[StepTime]:

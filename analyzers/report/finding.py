@@ -24,6 +24,7 @@ FindingCode = Literal[
     "lifecycle_fault",
     "mtp_accuracy",
     "mtp_impossible",
+    "sources_contradict",
     "runs_joined",
     "healthy",
     "pipeline_collapsed",
@@ -58,6 +59,7 @@ FindingCode = Literal[
     "incomplete_rounds",
     "long_tail_split",
     "mtp_identity",
+    "files_not_read",
 ]
 """Every code, the most telling first: in this order a report lists the findings of one severity."""
 
@@ -65,7 +67,7 @@ CODES: tuple[FindingCode, ...] = get_args(FindingCode)
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 UNSOUND: frozenset[FindingCode] = frozenset(
-    {"repaired_input", "rank_missing", "rank_conflict", "incomplete_rounds"}
+    {"repaired_input", "rank_missing", "rank_conflict", "incomplete_rounds", "sources_contradict"}
 )
 """Codes that make a recording invalid under --strict, unless they are only information."""
 

@@ -9,6 +9,7 @@ import msgspec
 from analyzers.charts.series import ChartSeries
 from analyzers.clients.requests import RequestFigures
 from analyzers.clients.resources import ResourceGrowth
+from analyzers.clients.stated import StatedFigures
 from analyzers.ranks.failures import RankFailure
 from analyzers.ranks.rank_starts import StartSkew
 from analyzers.ranks.rounds import LostRun
@@ -164,6 +165,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     span_names: list[SpanFigures]
     series: ChartSeries
     """What charts draw."""
+    stated: StatedFigures | None = None
+    """What the server and its files state of the requests; null, and left out, where a client measured some."""
     runs: list[RunReport] = []
     """Where the inputs are of several runs: each of them, with all figures of its own. [], and left out, for one run."""
 
@@ -188,5 +191,6 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
             self.spans > 0
             or any(item.n for item in self.observations)
             or any(figures.requests for figures in self.requests)
+            or self.stated is not None
             or any(run.report.has_data for run in self.runs)
         )

@@ -15,6 +15,7 @@ from analyzers.recording.rank_map import RankDevice
 from analyzers.report.input_tables import input_tables
 from analyzers.report.model import Report, SpanFigures, StepFigures
 from analyzers.report.overview import output_tokens, overview
+from analyzers.report.stated_table import stated_table
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
 from analyzers.steps.faults import LifecycleFault
@@ -55,6 +56,8 @@ def report_tables(report: Report, *, full: bool = True) -> list[Table]:
         report = _essential(report)
     summary = overview(report)
     tables = [summary] if summary is not None else []
+    if report.stated is not None:
+        tables.append(stated_table(report.stated))
     if full or report.lost or summary is None:
         tables.append(_inputs(report))
     for name in dict.fromkeys(figures.callable for figures in report.steps):

@@ -116,14 +116,18 @@ class Engine:
             UsageError: the request cannot fit the engine.
             EngineError: the engine is closed or has failed.
         """
-        self._check(request)
-        handle = RequestHandle(request, time.perf_counter_ns())
-        with self._submitting:
-            if self._failure is not None:
-                raise EngineError(f"the engine has failed: {self._failure}") from self._failure
-            if self._closed:
-                raise EngineError("the engine is closed")
-            self._events.put(handle)
+        name = request.request_id
+        with self._recorder.span(
+            "ReplicaEngineCore.add_request", "serving", request_id=name, max_new_tokens=request.max_tokens
+        ):
+            self._check(request)
+            handle = RequestHandle(request, time.perf_counter_ns())
+            with self._submitting:
+                if self._failure is not None:
+                    raise EngineError(f"the engine has failed: {self._failure}") from self._failure
+                if self._closed:
+                    raise EngineError("the engine is closed")
+                self._events.put(handle)
         return handle
 
     def cancel(self, request_id: str) -> None:

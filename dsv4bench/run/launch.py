@@ -36,9 +36,12 @@ from dsv4bench.run.load import Prompt, prompts_of, requests_of
 from dsv4bench.run.machine import machine_state
 from dsv4bench.run.outputs import (
     Phase,
+    append_request_lines,
     describe,
+    link_serving_trace,
     record_of,
     write_performance_summary,
+    write_prompt_manifest,
     write_requests,
     write_responses,
 )
@@ -277,9 +280,18 @@ class Launcher:
         write_requests(self._directory.requests, records)
         measured = [record for record in records if record.phase == "measured"]
         write_responses(self._directory.responses, measured)
-        write_performance_summary(self._directory.performance_summary, measured, self._profile.engine.mtp)
+        write_prompt_manifest(self._directory.prompt_manifest, measured)
+        append_request_lines(self._directory.server_log, measured)
+        traced = self._profile.trace.levels is not None
+        write_performance_summary(
+            self._directory.performance_summary,
+            measured,
+            self._profile.engine.mtp,
+            self._profile.trace.sa_profile if traced else None,
+        )
         if self._directory.fragments.is_dir():
             merge_fragments(self._directory.sa_profile)
+            link_serving_trace(self._directory)
 
     def _deliver_trace(self) -> UsageError | None:
         """Write the serving trace to its second place; returns why that could not be."""

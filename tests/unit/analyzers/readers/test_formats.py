@@ -23,6 +23,7 @@ from analyzers.recording.recording import load_recording
 ROOT = Path(__file__).parents[4]
 
 EXAMPLES = {
+    "answers": '[{"index":0,"text":"x","token_ids":[1,2],"finish_reason":"length"}]',
     "Chrome trace": '{"traceEvents":[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":1}]}',
     "samples": "[1, 2, 3]",
     "events": '{"ev":"submit","id":1,"mono_ns":5}',
@@ -112,7 +113,7 @@ def test_a_new_format_is_a_reader_and_a_line(tmp_path: Path, monkeypatch: pytest
 def test_the_docs_name_every_kind_of_small_file() -> None:
     section = (ROOT / "docs" / "formats.md").read_text().partition("## Small files of figures")[2]
     rows = [row.split("|")[1].strip() for row in section.partition("\n## ")[0].splitlines() if "|" in row]
-    kinds = set(EXAMPLES) - {"Chrome trace", "manifest", "requests", "STRACE log"}
+    kinds = set(EXAMPLES) - {"Chrome trace", "manifest", "requests", "STRACE log", "answers"}
     assert set(rows[2:]) == kinds
 
 

@@ -18,7 +18,7 @@ from dsv4bench.tracing.recorder import SpanRecorder
 from dsv4bench.worker.program_specs import MTP_PREFILL, PREFILL
 from tests.builders.scripted_worker import ScriptedWorker
 
-SCHEDULER, WORKER, EXECUTOR, KERNEL = "scheduler", "worker", "executor", "kernel"
+SCHEDULER, WORKER, EXECUTOR, KERNEL, SERVING = "scheduler", "worker", "executor", "kernel", "serving"
 STEP = {"step_id"}
 SLOTTED = {"step_id", "buffer_slot"}
 DISPATCHED = {"step_id", "slot", "dispatch_id"}
@@ -155,7 +155,9 @@ def end(span: dict[str, Any]) -> int:
 @pytest.mark.parametrize("mtp", [0, 1])
 def test_every_prefill_has_its_spans_and_no_other_span_is_written(tmp_path: Path, mtp: int) -> None:
     recording = Recording(tmp_path, mtp)
-    others = [span for span in recording.spans if "step_id" not in span["args"]]
+    others = [span for span in recording.spans if "step_id" not in span["args"] and span["cat"] != SERVING]
+    added = [span["args"] for span in recording.spans if span["name"] == "ReplicaEngineCore.add_request"]
+    assert {frozenset(args) for args in added} == {frozenset({"request_id", "max_new_tokens"})}
     expected = {**prefill_spans(mtp), **OF_A_PREFILL_TOO, "scheduler.schedule": ("engine", SCHEDULER, set())}
     for span in others:
         assert described(span) == expected[span["name"]], span["name"]
@@ -178,10 +180,10 @@ def test_every_prefill_has_its_spans_and_no_other_span_is_written(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("level", "absent"),
-    [("kernel", {SCHEDULER, WORKER, EXECUTOR}), ("e2e", {KERNEL}), ("verbose", set())],
+    [("kernel", {SCHEDULER, WORKER, EXECUTOR, SERVING}), ("e2e", {KERNEL}), ("verbose", set())],
 )
 def test_a_level_keeps_its_own_spans(tmp_path: Path, level: str, absent: set[str]) -> None:
     categories = {span["cat"] for span in Recording(tmp_path, 1, level).spans}
-    assert categories == {SCHEDULER, WORKER, EXECUTOR, KERNEL} - absent
+    assert categories == {SCHEDULER, WORKER, EXECUTOR, KERNEL, SERVING} - absent
     verbose = any(span["name"].startswith(RUNNER) for span in Recording(tmp_path / "again", 1, level).spans)
     assert verbose == (level == "verbose")

@@ -23,7 +23,7 @@ def record(name: str, send_s: float, arrivals_s: list[float], **fields: Any) -> 
 
 def summary(directory: Path, *records: RequestRecord, speculative_tokens: int = 1) -> dict[str, Any]:
     path = directory / "performance_summary.json"
-    write_performance_summary(path, records, speculative_tokens)
+    write_performance_summary(path, records, speculative_tokens, "verbose")
     loaded: dict[str, Any] = json.loads(path.read_bytes())
     return loaded
 
@@ -40,6 +40,17 @@ def test_throughput_is_tokens_over_the_time_from_the_first_send_to_the_last_toke
         "output_tokens_per_s": 1.5,
         "effective_tpot_ms": pytest.approx(4000 / 3),
         "mtp": {"speculative_tokens": 1, "accepted": 3, "proposed": 4, "rate": 0.75},
+        "batch_elapsed_seconds": 4.0,
+        "request_count": 2,
+        "prompt_tokens_per_request": 2,
+        "unique_prompts": 1,
+        # printf '[[1,2],[1,2]]' | sha256sum
+        "prompt_token_matrix_sha256": "e19ce9c0de1715ea8676b54f164a1ca6961c438ee5e47af202b9e35cdbfa42a5",
+        "tokens_per_request": [3, 3],
+        "total_output_tokens": 6,
+        "throughput_tokens_per_second": 1.5,
+        "profiler_enabled": True,
+        "profile_level": "verbose",
     }
 
 
@@ -70,7 +81,21 @@ def test_requests_are_one_record_a_line_and_responses_have_what_upstream_reads(t
     assert [msgspec.json.decode(line, type=RequestRecord) for line in lines] == records
     write_responses(tmp_path / "responses.json", records)
     assert json.loads((tmp_path / "responses.json").read_bytes()) == [
-        {"index": 0, "text": "hi", "token_ids": [10, 11], "finish_reason": "length"},
-        {"index": 1, "text": None, "token_ids": [10], "finish_reason": "stop"},
+        {
+            "index": 0,
+            "text": "hi",
+            "token_ids": [10, 11],
+            "finish_reason": "length",
+            "prompt_tokens": 2,
+            "completion_tokens": 2,
+        },
+        {
+            "index": 1,
+            "text": None,
+            "token_ids": [10],
+            "finish_reason": "stop",
+            "prompt_tokens": 2,
+            "completion_tokens": 1,
+        },
     ]
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".partial"] == []
