@@ -403,3 +403,17 @@ def test_a_baseline_needs_what_its_gate_is_about(directory: Path, tmp_path: Path
     assert not baseline.exists()
     kept = dsv4bench("gate", "baseline", "save", baseline, directory, "--metric", "submit_to_completion")
     assert kept.exit_code == 0
+
+
+def test_steps_rounds_and_ranks_of_the_directory_belong_together() -> None:
+    report = analyze([CASE])
+    decode = next(item for item in report.skew if item.callable == "deepseek_v4_decode_mtp_fused")
+    assert (decode.scope, decode.rounds, decode.critical_rank.root.mean) == ("steady", 11, 29.5 * MS)
+    assert (decode.runner_start_skew.min, decode.runner_start_skew.max) == (63_000, 63_000)
+    assert [(entry.rank, entry.logical_device) for entry in report.ranks.devices] == [
+        (rank, 2 * rank) for rank in range(8)
+    ]
+    blocking = {
+        item.callable: item.latency.mean for item in report.steps if item.source == "blocking_kernel_span"
+    }
+    assert blocking == {"deepseek_v4_prefill": 40_200_000, "deepseek_v4_mtp_prefill": 8_200_000}
