@@ -441,7 +441,7 @@ values = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st
 samples = st.builds(
     Samples,
     metrics=st.dictionaries(
-        st.sampled_from(["tpot", "tpot_ms", "x", "throughput"]), st.lists(values, max_size=12)
+        st.sampled_from(["tpot", "tpot_ms", "x_us", "throughput"]), st.lists(values, max_size=12)
     ),
 )
 
