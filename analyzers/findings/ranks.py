@@ -64,6 +64,17 @@ def _ranks_words(ranks: Iterable[int]) -> str:
 
 
 def _rounds(report: Report, measured: Measured, silent: Set[int], unfinished: Set[int]) -> Iterable[Finding]:
+    contradicting = measured.matching.contradicting
+    if contradicting:
+        first_run = contradicting[0]
+        yield Finding(
+            "runs_contradict",
+            "warning",
+            f"{counted(len(contradicting), 'run')} of one rank and identity contradict each other: none of them counts",
+            f"first: rank {first_run.rank}, invocation {first_run.invocation}, at {first_run.root.start_ns} ns; "
+            f"rounds are matched by {measured.matching.matched_by}",
+            "look for records that were delivered twice and damaged once",
+        )
     if any(entry.matched_by == "order" and len(entry.ranks) > 1 for entry in report.skew):
         yield Finding(
             "matched_by_order",

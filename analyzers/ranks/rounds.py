@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +19,9 @@ from analyzers.table.spans import ABSENT, Clock, SpanTable
 MatchedBy = Literal[
     "dispatch_id", "run_id and dispatch_id", "run_epoch", "slot and generation", "inv", "order"
 ]
+
+_FEW = 0.25
+"""The share of runs that may contradict each other: ids that are shared more often identify nothing."""
 
 BIND_AHEAD = "ext.dsv4bench.bind_ahead"
 PHASES = ("pre_bind", "bind", "post_bind", "runner_run", "validate", "claim_release")
@@ -90,6 +93,8 @@ class RoundMatching:
     """Rounds whose roots share no time with each other; only a doubt when matched by order."""
     without_root: int
     """Runs of which phases were found but not the root."""
+    contradicting: Sequence[RankRun] = ()
+    """Runs of one rank that claim to be one and the same: which of them is right is not known, so that none counts."""
 
     def of(self, callable_name: str) -> list[Round]:
         """The rounds of one callable, in time order."""
@@ -232,9 +237,30 @@ def match_rounds(
         if keyed is not None:
             shared = keyed, matched_by
             break
+    contradicting: list[RankRun] = []
+    for matched_by, key_of in _KEYS if shared is None else ():
+        contradicting, sound = _contradicting(runs, key_of)
+        keyed = _by_key(sound, key_of, ranks) if 0 < len(contradicting) <= _FEW * len(runs) else None
+        if keyed is not None:
+            shared = keyed, matched_by
+            break
     for life, rank in silent:
         ranks.setdefault(life, set()).add(rank)
-    return _matching(*(shared or (_by_order(runs), "order")), ranks, without_root)
+    if shared is None:
+        return _matching(_by_order(runs), "order", ranks, without_root)
+    return dataclasses.replace(_matching(*shared, ranks, without_root), contradicting=contradicting)
+
+
+def _contradicting(
+    runs: Sequence[RankRun], key_of: Callable[[RankRun], tuple[int, ...] | None]
+) -> tuple[list[RankRun], list[RankRun]]:
+    """Runs of one rank with one identity, and the others."""
+    claims = Counter((run.life, run.rank, run.incarnation, key_of(run)) for run in runs)
+    repeated = [claims[run.life, run.rank, run.incarnation, key_of(run)] > 1 for run in runs]
+    return (
+        [run for run, again in zip(runs, repeated, strict=True) if again],
+        [run for run, again in zip(runs, repeated, strict=True) if not again],
+    )
 
 
 def _within_incarnation(

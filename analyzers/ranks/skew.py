@@ -143,13 +143,14 @@ def _measure(
     bubbles: dict[tuple[int, int], int],
 ) -> RankSkew:
     runs = [run for _, item in rounds for run in item.runs.values()]
+    ranks = {run.rank for run in runs}.union(*(item.missing for _, item in rounds))
     times = RunnerTimes.of([item for _, item in rounds])
     starts, ends = times.spread("start"), times.spread("end")
     return RankSkew(
         callable=name,
         scope=scope,
         matched_by=matching.matched_by,
-        ranks=sorted({run.rank for run in runs}),
+        ranks=sorted(ranks),
         rounds=len(rounds),
         roots=len(runs),
         incomplete=[
@@ -189,12 +190,13 @@ def _measure(
         ),
         device_bubble=summarize(_bubbles_between(rounds, bubbles)),
         critical_rank=_critical(rounds),
-        by_rank=_by_rank(runs),
+        by_rank=_by_rank(runs, ranks),
     )
 
 
-def _by_rank(runs: Sequence[RankRun]) -> list[RankTimes]:
-    of_rank: dict[int, list[RankRun]] = {}
+def _by_rank(runs: Sequence[RankRun], ranks: Collection[int]) -> list[RankTimes]:
+    """The times of each of `ranks`; of one that left no record there are none."""
+    of_rank: dict[int, list[RankRun]] = {rank: [] for rank in ranks}
     for run in runs:
         of_rank.setdefault(run.rank, []).append(run)
     return [

@@ -7,9 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from analyzers.recording.rank_naming import RankBasis
+from analyzers.recording.rank_naming import RankAssignment, RankBasis
 from analyzers.table.processes import lane_ranks
-from analyzers.table.spans import DeviceIds, Process, SpanTable
+from analyzers.table.spans import DeviceIds, SpanTable
 
 NamedBy = RankBasis | Literal["option", "trace"]
 """What names a rank; `option` is --rank, `trace` is the trace itself."""
@@ -29,10 +29,9 @@ class RankDevice(msgspec.Struct, frozen=True):
     named_by: NamedBy
 
 
-def map_ranks(
-    spans: SpanTable, basis: Mapping[Process, RankBasis], given: Mapping[str, int]
-) -> list[RankDevice]:
-    """Every rank of the table by (rank, file, device). `basis` names the processes of logs, `given` files (--rank)."""
+def map_ranks(spans: SpanTable, assigned: RankAssignment, given: Mapping[str, int]) -> list[RankDevice]:
+    """Every rank by (rank, file, device), those without any record too. `given` names files (--rank)."""
+    basis = assigned.basis
     processes: dict[tuple[int, str, DeviceIds, NamedBy], dict[str, None]] = {}
     for lane, rank in lane_ranks(spans):
         process = spans.lanes[lane].process
@@ -40,6 +39,10 @@ def map_ranks(
         named_by: NamedBy = basis.get(process) or ("option" if file in given else "trace")
         key = (rank, file, spans.devices.get(process, DeviceIds()), named_by)
         processes.setdefault(key, {})["(unknown)" if pid is None else str(pid)] = None
+    for process in assigned.silent:
+        file, pid = process
+        key = (assigned.ranks[process], file, assigned.devices.get(process, DeviceIds()), basis[process])
+        processes.setdefault(key, {})[str(pid)] = None
     found = [
         RankDevice(rank, device.logical, device.physical, list(pids), file, named_by)
         for (rank, file, device, named_by), pids in processes.items()

@@ -118,7 +118,7 @@ def _lost(recording: Recording, without_record: list[LostRun]) -> int:
 
 def _rank_naming(recording: Recording) -> RankNaming:
     """The ranks of logs and of traces, what names them, and their devices."""
-    devices = map_ranks(recording.spans, recording.ranks.basis, recording.given_ranks)
+    devices = map_ranks(recording.spans, recording.ranks, recording.given_ranks)
     of_traces = {entry.named_by for entry in devices} - set(recording.ranks.bases)
     return RankNaming(
         ranks=sorted(set(recording.ranks.ranks.values()) | {entry.rank for entry in devices}),

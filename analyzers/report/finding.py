@@ -55,6 +55,7 @@ FindingCode = Literal[
     "joined_by_time",
     "rank_names",
     "shared_pids",
+    "runs_contradict",
     "matched_by_order",
     "incomplete_rounds",
     "long_tail_split",
@@ -67,7 +68,14 @@ CODES: tuple[FindingCode, ...] = get_args(FindingCode)
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 UNSOUND: frozenset[FindingCode] = frozenset(
-    {"repaired_input", "rank_missing", "rank_conflict", "incomplete_rounds", "sources_contradict"}
+    {
+        "repaired_input",
+        "runs_contradict",
+        "rank_missing",
+        "rank_conflict",
+        "incomplete_rounds",
+        "sources_contradict",
+    }
 )
 """Codes that make a recording invalid under --strict, unless they are only information."""
 

@@ -193,3 +193,18 @@ def test_113_the_user_s_word_one_log_or_a_ready_line_is_evidence(tmp_path: Path)
     ):
         assert report.clocks.method == "one host clock"
         assert report.skew[0].runner_start_skew.max == 17_000_000_000
+
+
+def test_two_roots_of_one_identity_are_in_no_figure(tmp_path: Path) -> None:
+    lines = (CASES / "90-strace-record-twice" / "clean.log").read_text().splitlines()
+    root = next(line for line in lines if "pid=100 " in line and "inv=3 " in line and "depth=0" in line)
+    path = tmp_path / "run.log"
+    path.write_text("\n".join([*lines, root.replace("dur=900000", "dur=900001")]) + "\n")
+    report = analyze([path])
+    [skew] = report.skew
+    assert skew.matched_by == "dispatch_id"
+    assert (skew.rounds, [entry.missing_ranks for entry in skew.incomplete]) == (5, [[0]])
+    assert skew.runner_start_skew.n == 4
+    [finding] = [finding for finding in report.findings if finding.code == "runs_contradict"]
+    assert "2 runs" in finding.title
+    assert judge(report, strict=True).exit_code == 4
