@@ -257,9 +257,7 @@ def _rank_tables(skew: RankSkew, report: Report, *, in_detail: bool) -> list[Tab
     notes = [
         f"{counted(skew.rounds, 'round')}, {counted(skew.roots, 'root')} on {counted(len(skew.ranks), 'rank')}, "
         f"matched by {skew.matched_by}; {len(skew.incomplete)} incomplete",
-        f"more than {skew.late_ns / MILLISECOND:g} ms after the median: {counted(len(skew.late_starts), 'start')}, "
-        f"{counted(len(skew.long_tails), 'end')}; rounds with such a skew: {skew.rounds_over_late_start_skew} at start, "
-        f"{skew.rounds_over_late_end_skew} at end",
+        *_late_note(skew),
         *([report.clocks.statement] if len(skew.ranks) > 1 else []),
         *([skew.clocks] if skew.clocks else []),
         *_too_small_note(summary for _, summary in figures),
@@ -281,6 +279,17 @@ def _critical_rank(skew: RankSkew) -> Table:
     notes = [f"rounds in which a rank was critical: {counts}"] if counts else []
     title = f"Critical rank: {skew.callable}, {skew.scope} rounds (ms)"
     return Table(title, [Column("phase"), *_SUMMARY_COLUMNS], rows, notes)
+
+
+def _late_note(skew: RankSkew) -> list[str]:
+    """How many starts and ends were late; nothing where no round compares ranks."""
+    if not skew.runner_start_skew.n:
+        return []
+    return [
+        f"more than {skew.late_ns / MILLISECOND:g} ms after the median: {counted(len(skew.late_starts), 'start')}, "
+        f"{counted(len(skew.long_tails), 'end')}; rounds with such a skew: {skew.rounds_over_late_start_skew} at start, "
+        f"{skew.rounds_over_late_end_skew} at end"
+    ]
 
 
 def _last_ranks(skew: RankSkew, devices: Iterable[RankDevice]) -> Table:

@@ -12,6 +12,7 @@ import typer
 from dsv4bench.cli.filters import (
     CallableOption,
     ExcludeWarmupOption,
+    OneClockOption,
     RanksOption,
     StepsOption,
     WindowOption,
@@ -79,10 +80,7 @@ def analyze(
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="Go on without ranks that the traces speak of.")
     ] = False,
-    one_clock: Annotated[
-        bool,
-        typer.Option("--one-clock", help="The files are of one host, though nothing in them shows it."),
-    ] = False,
+    one_clock: OneClockOption = False,
     export_parquet: Annotated[
         Path | None,
         typer.Option("--export-parquet", metavar="FILE", help="Also write the spans there (extra: parquet)."),

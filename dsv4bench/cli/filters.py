@@ -9,6 +9,9 @@ import typer
 if TYPE_CHECKING:
     from analyzers.recording.filters import Filters
 
+OneClockOption = Annotated[
+    bool, typer.Option("--one-clock", help="The files are of one host, though nothing in them shows it.")
+]
 StepsOption = Annotated[
     str | None, typer.Option("--steps", metavar="A:B", help="Only steps A to B, B not included.")
 ]

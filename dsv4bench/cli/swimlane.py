@@ -10,6 +10,7 @@ import typer
 from dsv4bench.cli.filters import (
     CallableOption,
     ExcludeWarmupOption,
+    OneClockOption,
     RanksOption,
     StepsOption,
     WindowOption,
@@ -33,6 +34,7 @@ def swimlane(
     callable_glob: CallableOption = None,
     window: WindowOption = None,
     exclude_warmup: ExcludeWarmupOption = False,
+    one_clock: OneClockOption = False,
     trace_processor: Annotated[
         Path | None,
         typer.Option(
@@ -45,7 +47,7 @@ def swimlane(
 ) -> None:
     """Draw serving lanes and every rank on one timeline, of all of a recording or of a part."""
     from analyzers.measurement import AnalysisOptions, measure
-    from analyzers.recording.recording import load_recording
+    from analyzers.recording.recording import LoadOptions, load_recording
     from analyzers.swimlane import timeline_of, write_timeline
     from analyzers.text.overwriting import check_outputs
 
@@ -53,7 +55,7 @@ def swimlane(
         steps=steps, ranks=ranks, callable_glob=callable_glob, window=window, exclude_warmup=exclude_warmup
     )
     check_outputs({"--output": output}, paths)
-    whole = load_recording(paths)
+    whole = load_recording(paths, LoadOptions(one_clock=one_clock))
     measured = measure(whole, AnalysisOptions(filters=filters))
     summary = write_timeline(timeline_of(measured), output)
     typer.echo(

@@ -7,12 +7,15 @@ from typing import Annotated
 
 import typer
 
+from dsv4bench.cli.filters import OneClockOption
+
 
 def view(
     paths: Annotated[
         list[Path],
         typer.Argument(metavar="PATH...", help="Run directory, trace.json(.gz), *.jsonl or STRACE log."),
     ],
+    one_clock: OneClockOption = False,
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes any free one.")
     ] = 0,
@@ -40,11 +43,11 @@ def view(
 
     from analyzers.analysis import analyze_runs
     from analyzers.measurement import measure
-    from analyzers.recording.recording import load_runs
+    from analyzers.recording.recording import LoadOptions, load_runs
     from analyzers.report.html import render_html
     from analyzers.serve.server import ReportServer, draw_timeline
 
-    runs = load_runs(paths)
+    runs = load_runs(paths, LoadOptions(one_clock=one_clock))
     timeline = draw_timeline(measure(runs.only())) if perfetto else None
     page = render_html(analyze_runs(runs), "Analysis")
     server = ReportServer(page, port=port, timeline=timeline, perfetto_ui=perfetto_ui)

@@ -103,6 +103,7 @@ def test_the_files_of_a_run_directory_are_named_as_the_code_names_them() -> None
     }
     paths = {
         run.manifest, run.serving_trace, run.server_log, run.requests, run.responses, run.performance_summary,
+        run.prompt_manifest, run.upstream_trace,
         run.resources, run.mtp_accuracy, run.mtp_off_log, run.report("json"), run.report("md"),
         run.report("html"), run.swimlane_perfetto, run.swimlane_chrome,
     }  # fmt: skip
