@@ -19,7 +19,7 @@ from analyzers.report.stated_table import stated_table
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
 from analyzers.steps.faults import LifecycleFault
-from analyzers.steps.pipeline import Overlap, Pipeline
+from analyzers.steps.pipeline import Pipeline
 from analyzers.table.callables import is_prefill
 from analyzers.text.figures import MILLISECOND, UNAVAILABLE, number, percent
 from analyzers.text.tables import CellKind, Column, Row, Table
@@ -220,8 +220,16 @@ def _pipeline(pipeline: Pipeline) -> Table:
         ("prepare(N+1) during runner_run(N)", pipeline.prepare),
         ("bind(N+1) during runner_run(N)", pipeline.bind),
     ]
-    rows: list[Row] = [[label, *_overlap(overlap)] for label, overlap in overlaps]
+    rows: list[Row] = [
+        [label, overlap.overlapping, overlap.pairs, overlap.share]
+        for label, overlap in overlaps
+        if overlap.pairs
+    ]
     notes = [pipeline.statement]
+    if pipeline.scheduled.pairs and pipeline.in_flight.pairs:
+        notes.append("a wait ends when somebody looked: what is in flight is told by the scheduler's records")
+    if unknown := [label for label, overlap in overlaps if not overlap.pairs]:
+        notes.append(f"unavailable, its records are not there: {', '.join(unknown)}")
     steady = pipeline.steady
     if pipeline.in_flight.pairs:
         left_out = ", ".join(f"{entry.count} {entry.reason}" for entry in steady.left_out) or "none"
@@ -230,15 +238,11 @@ def _pipeline(pipeline: Pipeline) -> Table:
             notes.append("whether the batch was full is unknown: no request records, or it never was")
     columns = [
         Column("overlap"),
-        Column("steps", CellKind.COUNT, absent=""),
+        Column("steps", CellKind.COUNT),
         Column("of", CellKind.COUNT),
         Column("share", CellKind.SHARE),
     ]
     return Table(f"Pipeline: {pipeline.callable}", columns, rows, notes)
-
-
-def _overlap(overlap: Overlap) -> Row:
-    return [overlap.overlapping, overlap.pairs, overlap.share] if overlap.pairs else [None, 0, None]
 
 
 def _rank_tables(skew: RankSkew, report: Report, *, in_detail: bool) -> list[Table]:
