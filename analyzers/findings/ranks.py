@@ -102,6 +102,8 @@ def _rounds(report: Report, measured: Measured, silent: Set[int], unfinished: Se
             )
             if at_edge and not without.isdisjoint(unfinished):
                 evidence += f"; the recording ends before {_ranks_words(unfinished & without)} completed what others did"
+            elif at_edge and report.run is not None and report.run.status != "complete":
+                evidence += f"; the run is {report.run.status}"
             elif at_edge:
                 evidence += "; the edge of the recording cuts them"
             elif without <= failed:

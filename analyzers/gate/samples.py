@@ -228,6 +228,8 @@ def _problem(report: Report) -> str | None:
     """Why this run is no measurement; None for one that is."""
     if report.run is not None and report.run.status != "complete":
         return f"status {report.run.status}" + (f": {report.run.error}" if report.run.error else "")
+    if report.failures:
+        return next(finding.title for finding in report.findings if finding.code == "rank_failed")
     for figures in report.requests:
         if figures.phase == "measured" and figures.failed:
             return f"{figures.failed} of {figures.requests} requests failed"

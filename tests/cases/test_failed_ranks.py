@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from analyzers.analysis import analyze, judge
+from analyzers.gate.check import check_runs
+from analyzers.gate.model import GatePolicy
+from analyzers.gate.policy import PolicyOptions, load_policy
 from analyzers.measurement import measure
 from analyzers.recording.recording import load_recording
 from analyzers.report.model import Report
@@ -244,3 +247,10 @@ def test_unequal_counts_are_not_joined(tmp_path: Path) -> None:
 def upstream_files() -> tuple[Path, Path]:
     directory = TRACES.parent / "106-upstream-artifact-directory"
     return directory / "serving-trace" / "trace.json", directory / "server.log"
+
+
+def test_no_gate_passes_on_a_recording_in_which_a_rank_failed() -> None:
+    limit = load_policy(GatePolicy(), None, PolicyOptions(limits=["critical_rank=100000"]))
+    result = check_runs([TRACES / KILLED], None, limit)
+    assert result.verdict == "NO-DATA"
+    assert "rank 1 (pid 18006) died" in result.headline
