@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from analyzers.table.families import family
-from analyzers.table.intervals import Interval
 from analyzers.table.spans import ABSENT, Int64s, Mask, Process, Source, SpanTable
 
 _SUBMIT = ".submit"
@@ -27,6 +27,16 @@ NEVER = int(np.iinfo(np.int64).max)
 """The time of what did not happen."""
 
 
+class Flight(NamedTuple):
+    """A run that the scheduler had in flight, in ns: its submission began and had returned, its last completion likewise."""
+
+    start_ns: int
+    returned_ns: int
+    completing_ns: int
+    """Its frame is free from here on."""
+    end_ns: int
+
+
 @dataclass(frozen=True)
 class Schedule:
     """Runs in columns, by scheduler and submission; and the parts of each run, one a worker, in columns of their own."""
@@ -37,6 +47,10 @@ class Schedule:
     run_id: Int64s
     submit_ns: Int64s
     """Start of its first node.submit; NEVER without one."""
+    submitted_ns: Int64s
+    """End of its last node.submit, the wait for a free frame included; NEVER without one."""
+    completing_ns: Int64s
+    """Start of its last node.complete; NEVER where `complete_ns` is."""
     complete_ns: Int64s
     """End of its last node.complete; NEVER where a worker has not completed it."""
     hid: tuple[str, ...]
@@ -57,18 +71,23 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.run_id)
 
-    def flights(self, positions: Collection[int] | None = None) -> list[list[Interval]]:
-        """From submission to completion of the runs of each scheduler, by submission; all, or those at `positions`.
+    def flights(self, positions: Collection[int] | None = None) -> list[list[Flight]]:
+        """The runs of each scheduler from submission to completion, by submission; all, or those at `positions`.
 
         The end of a run that a worker never completed is NEVER: it was still in flight when the recording ended.
         """
         chosen: Mask = self.submit_ns != NEVER
         if positions is not None:
             chosen &= np.isin(np.arange(len(self)), list(positions))
-        flights: list[list[Interval]] = [[] for _ in self.processes]
+        flights: list[list[Flight]] = [[] for _ in self.processes]
         for run in np.flatnonzero(chosen).tolist():
             flights[int(self.process[run])].append(
-                Interval(int(self.submit_ns[run]), int(self.complete_ns[run]))
+                Flight(
+                    int(self.submit_ns[run]),
+                    int(self.submitted_ns[run]),
+                    int(self.completing_ns[run]),
+                    int(self.complete_ns[run]),
+                )
             )
         return [sorted(own) for own in flights if own]
 
@@ -102,11 +121,15 @@ def read_schedule(spans: SpanTable) -> Schedule:
         parts, part_complete, _first(len(runs), of_run[submitted], starts[submitted])
     )
     complete[open_runs] = NEVER
+    completing = _last(len(runs), of_run[completed], starts[completed])
+    completing[open_runs] = NEVER
     return Schedule(
         processes=tuple(codes),
         process=runs[:, 0] if len(runs) else np.empty(0, np.int64),
         run_id=runs[:, 1] if len(runs) else np.empty(0, np.int64),
         submit_ns=_first(len(runs), of_run[submitted], starts[submitted]),
+        submitted_ns=_last(len(runs), of_run[submitted], ends[submitted]),
+        completing_ns=completing,
         complete_ns=complete,
         has_unnamed_completion=_unnamed(len(runs), of_run, completed & (workers == ABSENT), named=in_part),
         hid=_hashes(spans, rows, of_run, len(runs)),

@@ -217,6 +217,7 @@ def _pipeline(pipeline: Pipeline) -> Table:
         ("submit(N+1) before wait(N) ends", pipeline.in_flight),
         ("submit(N+1) returns before wait(N) ends", pipeline.returned),
         ("node.submit(N+1) before node.complete(N)", pipeline.scheduled),
+        ("node.submit(N+1) returns before node.complete(N)", pipeline.scheduled_returned),
         ("prepare(N+1) during runner_run(N)", pipeline.prepare),
         ("bind(N+1) during runner_run(N)", pipeline.bind),
     ]

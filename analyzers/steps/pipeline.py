@@ -12,7 +12,7 @@ import numpy as np
 
 from analyzers.ranks.rounds import RankRun, RoundMatching
 from analyzers.ranks.rounds import Round as RankRound
-from analyzers.ranks.scheduler import Schedule
+from analyzers.ranks.scheduler import Flight, Schedule
 from analyzers.statistics.summary import Summary, summarize
 from analyzers.steps.lifecycle import Lifecycle
 from analyzers.steps.step_spans import PREPARE_SPAN
@@ -67,6 +67,8 @@ class Pipeline(msgspec.Struct, frozen=True):
     """The same with submit(N+1).end: a submit that blocks until the step before it completes puts nothing in flight."""
     scheduled: Overlap
     """The same by the runtime's scheduler: node.submit(N+1) starts before the last node.complete(N) ends."""
+    scheduled_returned: Overlap
+    """The same with the end of node.submit(N+1), which waits for a free frame."""
     prepare: Overlap
     """prepare(N+1) intersects runner_run(N) of any rank."""
     bind: Overlap
@@ -83,7 +85,9 @@ class Pipeline(msgspec.Struct, frozen=True):
     @property
     def blocks_in_submit(self) -> bool:
         """Whether submits begin before the step ahead completed and return only after it."""
-        return not self.scheduled.pairs and 2 * self.returned.overlapping < self.in_flight.overlapping
+        if self.scheduled.pairs:
+            return 2 * self.scheduled_returned.overlapping < self.scheduled.overlapping
+        return 2 * self.returned.overlapping < self.in_flight.overlapping
 
     @property
     def statement(self) -> str:
@@ -93,9 +97,9 @@ class Pipeline(msgspec.Struct, frozen=True):
             overlapped = "back from their submit before the previous one completed"
         told_by = self.scheduled if self.scheduled.pairs else self.in_flight
         if self.blocks_in_submit:
-            told_by = self.returned
+            told_by = self.scheduled_returned if self.scheduled.pairs else self.returned
         pairs = f"{told_by.overlapping} of {told_by.pairs} steps"
-        if told_by is self.scheduled:
+        if self.scheduled.pairs:
             pairs = f"by the scheduler's records {pairs}"
         match self.state:
             case "in flight":
@@ -149,15 +153,24 @@ def measure_pipeline(
         pairs=len(neighbours),
         overlapping=sum(after.start_ns < flight.end_ns for flight, after in neighbours),
     )
+    scheduled_returned = Overlap(
+        pairs=len(neighbours),
+        overlapping=sum(after.returned_ns < flight.end_ns for flight, after in neighbours),
+    )
+    told_by = returned
+    if neighbours:
+        is_blocked = 2 * scheduled_returned.overlapping < scheduled.overlapping
+        told_by = scheduled_returned if is_blocked else scheduled
     steady_steps, steady = _steady_state(steps, lifecycle.prefills, full_batch)
     figures = Pipeline(
         callable=callable_name,
-        state=_state(scheduled if scheduled.pairs else returned, lifecycle.depth),
+        state=_state(told_by, lifecycle.depth),
         declared_depth=lifecycle.depth,
         most_in_flight=_most_in_flight(steps, flights),
         in_flight=in_flight,
         returned=returned,
         scheduled=scheduled,
+        scheduled_returned=scheduled_returned,
         prepare=_prepare_overlap(before, following, lifecycle, rounds),
         bind=_bind_overlap(matching, callable_name),
         cadence=summarize(following.start_ns - before.start_ns),
@@ -181,17 +194,17 @@ def _state(in_flight: Overlap, declared_depth: int | None) -> PipelineState:
     return "collapsed" if declared_depth is not None and declared_depth > 1 else "depth one"
 
 
-def _most_in_flight(steps: Steps, flights: Sequence[Sequence[Interval]]) -> int:
-    """The most dispatches in flight at any submission by the scheduler; without its records, at any submit's return."""
+def _most_in_flight(steps: Steps, flights: Sequence[Sequence[Flight]]) -> int:
+    """The most dispatches in flight at the return of any submission, by the scheduler's records where there are any."""
     if flights:
         return max(
-            most_open([flight.start_ns for flight in own], [flight.end_ns for flight in own])
+            most_open([flight.returned_ns for flight in own], [flight.completing_ns for flight in own])
             for own in flights
         )
     return most_open(steps.submit_end_ns.tolist(), steps.end_ns.tolist())
 
 
-def _flights(schedule: Schedule, matching: RoundMatching, callable_name: str) -> list[list[Interval]]:
+def _flights(schedule: Schedule, matching: RoundMatching, callable_name: str) -> list[list[Flight]]:
     """What each scheduler had in flight of the callable: the runs that its roots lie in, and those of their hash that
     never came to a rank. Where roots carry no run_id, all runs, if there is no other callable.
     """

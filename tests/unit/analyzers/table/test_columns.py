@@ -102,8 +102,8 @@ def test_a_flight_lasts_from_the_first_submit_to_the_last_complete_of_a_run() ->
     schedule = read_schedule(table.build())
     assert schedule.run_id.tolist() == [1, 2, 3]
     # Run 3 was never completed.
-    assert schedule.flights() == [[(1, 4), (5, 40), (50, NEVER)]]
-    assert schedule.flights({0, 2}) == [[(5, 40), (50, NEVER)]]
+    assert schedule.flights() == [[(1, 2, 3, 4), (5, 12, 30, 40), (50, 51, NEVER, NEVER)]]
+    assert schedule.flights({0, 2}) == [[(5, 12, 30, 40), (50, 51, NEVER, NEVER)]]
 
 
 def test_starts_are_matched_by_step_and_turn() -> None:
