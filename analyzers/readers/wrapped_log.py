@@ -91,7 +91,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
         return None
     try:
         document = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         try:
             document = json.loads(line.decode(errors="replace"))
         except (ValueError, RecursionError):

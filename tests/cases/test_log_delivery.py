@@ -208,3 +208,9 @@ def test_two_roots_of_one_identity_are_in_no_figure(tmp_path: Path) -> None:
     [finding] = [finding for finding in report.findings if finding.code == "runs_contradict"]
     assert "2 runs" in finding.title
     assert judge(report, strict=True).exit_code == 4
+
+
+def test_a_line_that_is_nested_without_end_is_no_wrapped_log(tmp_path: Path) -> None:
+    path = tmp_path / "deep.log"
+    path.write_text('{"log":' * 20_000 + "\n" + (CASES / "90-strace-record-twice" / "clean.log").read_text())
+    assert analyze([path]).parsed == 20
