@@ -155,7 +155,7 @@ def measure_pipeline(
     )
     scheduled_returned = Overlap(
         pairs=len(neighbours),
-        overlapping=sum(after.returned_ns < flight.end_ns for flight, after in neighbours),
+        overlapping=sum(after.returned_ns < flight.completing_ns for flight, after in neighbours),
     )
     told_by = returned
     if neighbours:
