@@ -12,14 +12,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from analyzers.errors import UnusableInputError
 from analyzers.extras import library
+from analyzers.json_text import json_document
 from analyzers.table.arrow import span_arrow
 from analyzers.table.spans import SpanTable
 from analyzers.text.markdown import render_table
-from analyzers.text.output import drawn, write_output, writing
+from analyzers.text.output import drawn, replacing, write_output
 from analyzers.text.tables import CellKind, Column, Table
 from analyzers.text.terminal import print_table
 
@@ -53,10 +52,8 @@ def write_parquet(spans: SpanTable, path: Path) -> None:
     library("pyarrow", "parquet", "--export-parquet")
     table = span_arrow(spans)
     parquet = importlib.import_module("pyarrow.parquet")
-    partial = path.with_name(path.name + ".partial")
-    with writing(path, "--export-parquet"):
-        parquet.write_table(table, partial, compression="zstd")
-        partial.replace(path)
+    with replacing(path, "--export-parquet") as file:
+        parquet.write_table(table, file, compression="zstd")
 
 
 def run_query(spans: SpanTable, query: str) -> QueryResult:
@@ -116,7 +113,7 @@ def _rendered(result: QueryResult, output: QueryFormat) -> str:
     match output:
         case "json":
             rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows]
-            return msgspec.json.format(msgspec.json.encode(rows, enc_hook=str), indent=2).decode() + "\n"
+            return json_document(rows, str)
         case "csv":
             text = io.StringIO()
             writer = csv.writer(text, lineterminator="\n")

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from analyzers.json_text import json_document
 from analyzers.machine import MachineFacts, MachineState
 
 SCHEMA_VERSION = 2
@@ -285,5 +286,5 @@ class MtpAccuracy(msgspec.Struct, frozen=True):
 def write_json_atomically(path: Path, value: object) -> None:
     """Write `value` as indented JSON to `path` through a rename, so that a reader never sees half a file."""
     temporary = path.with_name(path.name + ".partial")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    temporary.write_text(json_document(value), encoding="utf-8")
     temporary.replace(path)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from analyzers.compare.model import Comparison
 from analyzers.compare.tables import comparison_tables, headline, remarks, sides, warnings
+from analyzers.json_text import json_document
 from analyzers.text.escapes import markdown_escaped, printable
 from analyzers.text.markdown import render_table
 from analyzers.text.output import drawn, write_output
@@ -35,7 +35,7 @@ def render(comparison: Comparison, output: Format) -> str:
     """The whole comparison as text."""
     match output:
         case "json":
-            return msgspec.json.format(msgspec.json.encode(comparison), indent=2).decode() + "\n"
+            return json_document(comparison)
         case "md":
             return render_markdown(comparison)
         case "table":

@@ -15,6 +15,7 @@ from analyzers.gate.comparability import describe, differences, machine_name, ru
 from analyzers.gate.machine import Conditions, conditions_of, was_busy, what_moved
 from analyzers.gate.metrics import REGISTRY, run_values, stated_basis
 from analyzers.gate.model import Samples
+from analyzers.json_text import valid_text
 from analyzers.readers.load_report import IssueKind
 from analyzers.recording.benchmarks import is_there
 from analyzers.recording.copies import content_identity, copies_among, digest_of, notes_on
@@ -22,7 +23,6 @@ from analyzers.recording.recording import load_recording
 from analyzers.recording.run_directory import run_files
 from analyzers.report.model import Report
 from analyzers.rundir import Manifest, RunDirectory, write_json_atomically
-from analyzers.table.arguments import valid_text
 from analyzers.text.documents import RepeatedKeyError, read_unambiguous_json
 from analyzers.text.output import writing
 from analyzers.text.words import counted
@@ -164,6 +164,10 @@ def _runs_in(path: Path) -> list[Path]:
     """The runs that `path` stands for: itself, or the run directories inside it."""
     if not is_there(path):
         raise UnusableInputError(f"{path}: does not exist; name a run directory or a samples file")
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise UnusableInputError(
+            f"{path}: no regular file: a gate reads runs and samples files; save it to one first"
+        )
     if path.name == "run.json":
         return [path.parent]
     if not path.is_dir() or RunDirectory(path).manifest.is_file():

@@ -8,6 +8,7 @@ import msgspec
 
 from analyzers.history.entry import Entry
 from analyzers.history.trends import Series, Trend
+from analyzers.json_text import json_document
 
 SCHEMA_VERSION = 1
 
@@ -44,12 +45,12 @@ class TrendDocument(msgspec.Struct, frozen=True):
 
 def series_document(series: Sequence[Series]) -> str:
     """Every series as indented JSON."""
-    return _text(SeriesList(SCHEMA_VERSION, [_summary(entry) for entry in series]))
+    return json_document(SeriesList(SCHEMA_VERSION, [_summary(entry) for entry in series]))
 
 
 def trend_document(series: Series, trend: Trend) -> str:
     """One trend as indented JSON: its runs, levels and steps."""
-    return _text(TrendDocument(SCHEMA_VERSION, _summary(series), trend))
+    return json_document(TrendDocument(SCHEMA_VERSION, _summary(series), trend))
 
 
 def _summary(series: Series) -> SeriesSummary:
@@ -65,7 +66,3 @@ def _summary(series: Series) -> SeriesSummary:
         last_ns=series.entries[-1].started_ns,
         last=series.entries[-1],
     )
-
-
-def _text(document: msgspec.Struct) -> str:
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"

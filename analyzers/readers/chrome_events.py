@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
+from analyzers.json_text import valid_text
 from analyzers.readers.json_objects import value_at
 from analyzers.readers.load_report import IssueKind
 from analyzers.readers.utf8 import is_utf8
 from analyzers.rundir import DEVICE_VARIABLES
-from analyzers.table.arguments import LENIENT_JSON, valid_text
+from analyzers.table.arguments import LENIENT_JSON
 from analyzers.table.json_escapes import double_stray_backslashes
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d{1,3})?", re.ASCII)

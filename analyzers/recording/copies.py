@@ -68,7 +68,7 @@ def content_identity(path: Path) -> str:
             return _of_file(path)
         if not path.is_dir():
             # A pipe is read once: what came out of it is nobody's to compare.
-            return digest_of(str(path))
+            return digest_of(_name(path))
         run = RunDirectory(path)
         if run.requests.is_file() and _may_be_requests(run.requests):
             return _of_file(run.requests)
@@ -76,7 +76,7 @@ def content_identity(path: Path) -> str:
             return run_identity(run)
         # The names of its files say what they are: a rank's log, a process's fragment.
         files = sorted(
-            (str(file.relative_to(path)), _of_file(file)) for file in path.rglob("*") if file.is_file()
+            (_name(file.relative_to(path)), _of_file(file)) for file in path.rglob("*") if file.is_file()
         )
     except OSError as error:
         raise UnusableInputError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -117,6 +117,11 @@ def _may_be_requests(path: Path) -> bool:
     """Whether a file may hold requests whose times are ns of a clock, as those of a run directory do."""
     with path.open("rb") as file:
         return _TIMES_IN_NS in file.read(_HEAD)
+
+
+def _name(path: Path) -> str:
+    """A name as text, another one for every name: what is no text in it is escaped."""
+    return str(path).encode(errors="backslashreplace").decode()
 
 
 def _of_file(path: Path) -> str:

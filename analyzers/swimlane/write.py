@@ -10,7 +10,7 @@ import msgspec
 from analyzers.errors import NoDataError, UnusableInputError
 from analyzers.swimlane.chrome import write_chrome
 from analyzers.swimlane.model import FlowPhase, Timeline
-from analyzers.text.output import writing
+from analyzers.text.output import replacing
 
 SwimlaneFormat = Literal["perfetto", "chrome"]
 
@@ -51,22 +51,15 @@ def write_timeline(timeline: Timeline, output: Path) -> SwimlaneSummary:
     slices = [item for track in timeline.tracks() for item in track.slices]
     if not slices:
         raise NoDataError("nothing to draw: no span lies on a clock that the timeline can show")
-    partial = output.with_name(output.name + ".partial")
     moved_ns = 0
-    with writing(output):
-        try:
-            with partial.open("wb") as file:
-                if output_format == "chrome":
-                    write_chrome(timeline, file)
-                else:
-                    # Importing the protobuf definitions takes longer than most commands.
-                    from analyzers.swimlane.perfetto import write_perfetto
+    with replacing(output) as file:
+        if output_format == "chrome":
+            write_chrome(timeline, file)
+        else:
+            # Importing the protobuf definitions takes longer than most commands.
+            from analyzers.swimlane.perfetto import write_perfetto
 
-                    moved_ns = write_perfetto(timeline, file)
-            partial.replace(output)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+            moved_ns = write_perfetto(timeline, file)
     return SwimlaneSummary(
         path=str(output),
         format=output_format,

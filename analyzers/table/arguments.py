@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
+from analyzers.json_text import valid_text
 from analyzers.table.json_escapes import double_stray_backslashes
 
 _WINDOW = 4096
@@ -22,17 +23,6 @@ def _exact_integer(digits: str) -> int | str:
 
 LENIENT_JSON = json.JSONDecoder(parse_int=_exact_integer)
 """JSON as Python reads it, NaN included; an integer of thousands of digits stays text."""
-
-
-def valid_text(value: Any) -> Any:
-    """A JSON value whose strings can be written as UTF-8: lone surrogates become `?`."""
-    if isinstance(value, str):
-        return value.encode(errors="replace").decode()
-    if isinstance(value, list):
-        return [valid_text(item) for item in value]
-    if isinstance(value, dict):
-        return {valid_text(key): valid_text(item) for key, item in value.items()}
-    return value
 
 
 class ArgumentSource(Protocol):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzers.extras import library
-from analyzers.table.arguments import valid_text
+from analyzers.json_text import valid_text
 from analyzers.table.families import family
 from analyzers.table.processes import merged_pids
 from analyzers.table.spans import ABSENT, ID_COLUMNS, Clock, Codes, Int64s, Kind, Source, SpanTable, is_number

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from rich.console import Console
 
@@ -30,6 +32,27 @@ def writing(path: Path, option: str = "") -> Iterator[None]:
     except OSError as error:
         where = f"{option} {path}".lstrip()
         raise UnusableInputError(f"{where}: cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def replacing(path: Path, option: str = "") -> Iterator[BinaryIO]:
+    """Let the caller write what takes the place of `path` once it is whole; `option` is what named the path.
+
+    Raises:
+        UnusableInputError: the operating system refuses, or `path` is no regular file.
+    """
+    if path.exists() and not path.is_file():
+        raise UnusableInputError(f"{option} {path}: cannot be written: no regular file".lstrip())
+    # A name that no other file has, which may be an input.
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    with writing(path, option):
+        try:
+            with partial.open("xb") as file:
+                yield file
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
 
 
 def write_file(path: Path, text: str, option: str) -> None:

@@ -16,7 +16,7 @@ from dsv4bench.cli.gate import gate
 from dsv4bench.cli.history import history
 from dsv4bench.cli.profiles import profiles
 from dsv4bench.cli.run import run
-from dsv4bench.cli.standard_output import StandardOutput, flush_standard_output, forget_unusable_width
+from dsv4bench.cli.standard_output import StandardOutput, forget_unusable_width
 from dsv4bench.cli.swimlane import swimlane
 from dsv4bench.cli.validate import validate
 from dsv4bench.cli.view import view
@@ -46,12 +46,13 @@ def prepare() -> None:
 def main() -> None:
     """Run the command line; turn the errors a user can cause into one clear line and their exit code."""
     forget_unusable_width()
-    sys.stdout = StandardOutput(sys.stdout)
+    output = StandardOutput(sys.stdout)
+    sys.stdout = output
     try:
         try:
             app()
         finally:
-            flush_standard_output()
+            output.finish()
     except (Dsv4benchError, AnalyzerError) as error:
         print(f"dsv4bench: {error}".encode(errors="replace").decode(), file=sys.stderr)
         sys.exit(error.exit_code)

@@ -107,7 +107,7 @@ def analyze(
     from analyzers.recording.recording import LoadOptions, load_runs
     from analyzers.report.tables import report_tables
     from analyzers.report.write import write_report
-    from analyzers.text.overwriting import check_outputs
+    from dsv4bench.cli.overwriting import check_outputs
 
     check_outputs({"--out": out, "--export-parquet": export_parquet}, paths)
     filters = chosen_filters(

@@ -70,7 +70,7 @@ def compare(
     """
     from analyzers.compare.compare import compare as compare_sides
     from analyzers.compare.render import write_comparison
-    from analyzers.text.overwriting import check_outputs
+    from dsv4bench.cli.overwriting import check_outputs
 
     if paths and (len(paths) != 2 or a or b):
         raise typer.BadParameter(

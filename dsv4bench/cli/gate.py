@@ -88,11 +88,14 @@ def check(
     from analyzers.gate.model import Leniency
     from analyzers.gate.policy import PolicyOptions
     from analyzers.gate.write import Outputs, write_result
-    from analyzers.text.overwriting import check_outputs
-    from dsv4bench.cli.gate_policy import gate_policy
+    from dsv4bench.cli.gate_policy import gate_policy, policy_files
+    from dsv4bench.cli.overwriting import check_outputs
 
-    inputs = [*candidates, *([baseline_path(baseline_)] if baseline_ is not None else [])]
-    inputs += [config] if config is not None else []
+    inputs = [
+        *candidates,
+        *policy_files(profile, config),
+        *([baseline_path(baseline_)] if baseline_ is not None else []),
+    ]
     check_outputs({"--out": out, "--markdown": markdown, "--junit": junit}, inputs)
     options = PolicyOptions(metrics or [], limits or [], excluded, proof)
     policy = gate_policy(profile, config, options)
@@ -122,7 +125,7 @@ def save(
 ) -> None:
     """Save runs as a baseline: their metrics, configuration, machine, revision and date."""
     from analyzers.gate.baseline import baseline_path, save_baseline
-    from analyzers.text.overwriting import check_outputs
+    from dsv4bench.cli.overwriting import check_outputs
 
     check_outputs({"baseline save": baseline_path(name)}, runs)
     path, samples = save_baseline(name, runs, metrics or [], replace=replace)
@@ -137,16 +140,16 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="Print it as one JSON document.")] = False,
 ) -> None:
     """Print a baseline: where it is from, and its metrics."""
-    import msgspec
     from rich.console import Console
 
     from analyzers.gate.baseline import baseline_path, baseline_tables
     from analyzers.gate.samples import read_samples
+    from analyzers.json_text import json_document
     from analyzers.text.terminal import print_table
 
     samples = read_samples([baseline_path(name)])
     if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(samples), indent=2).decode())
+        typer.echo(json_document(samples), nl=False)
         return
     console = Console()
     for table in baseline_tables(samples):

@@ -35,6 +35,14 @@ def gate_policy(
     return load_policy(under, config, options)
 
 
+def policy_files(profile: str | None, config: Path | None) -> list[Path]:
+    """The files that `gate_policy` reads where they are there."""
+    from analyzers.gate.policy import DEFAULT_FILE
+
+    own = [Path(profile)] if profile is not None and profile.endswith(".toml") else []
+    return [DEFAULT_FILE if config is None else config, *own]
+
+
 def divided(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """KEY=VALUE overrides that speak of the gate, and those that speak of the runs."""
     mine = [text for text in overrides if text.strip().startswith(_SECTION)]

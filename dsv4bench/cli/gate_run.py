@@ -91,11 +91,13 @@ def run(
     from analyzers.gate.model import Leniency
     from analyzers.gate.policy import PolicyOptions, judged_metrics
     from analyzers.gate.write import Outputs, write_result
-    from dsv4bench.cli.gate_policy import divided, gate_policy
+    from dsv4bench.cli.gate_policy import divided, gate_policy, policy_files
+    from dsv4bench.cli.overwriting import check_outputs
     from dsv4bench.errors import UsageError
     from dsv4bench.gate.interleave import Interleaved, keys_of, run_gate
     from dsv4bench.gate.sides import open_side
 
+    check_outputs({"--markdown": markdown, "--junit": junit}, policy_files(profile, config))
     for option, texts in (("--base-set", base_set), ("--head-set", head_set)):
         if wrong := divided(texts or [])[0]:
             raise UsageError(f"{option} {wrong[0]}: one policy judges both sides; say it with --set")
@@ -144,10 +146,10 @@ def calibrate(
     The same thing runs as both sides of a gate; gates are then drawn from these runs, the same ones every time, and
     judged by the gate's own rule: false alarms, the smallest regression that is caught, runs and threshold to use.
     """
-    import msgspec
     from rich.console import Console
 
     from analyzers.gate.policy import PolicyOptions, judged_metrics
+    from analyzers.json_text import json_document
     from analyzers.text.terminal import print_table
     from dsv4bench.cli.gate_policy import divided, gate_policy
     from dsv4bench.gate.interleave import Interleaved, run_alike
@@ -173,7 +175,7 @@ def calibrate(
     display.says("drawing gates from these runs")
     found = calibrate_gate(base, head, policy)
     if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        typer.echo(json_document(found), nl=False)
         return
     console = Console(highlight=False)
     for table in calibration_tables(found):

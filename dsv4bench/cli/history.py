@@ -51,7 +51,7 @@ def add(
     from analyzers.errors import AnalyzerError
     from analyzers.history.entry import read_entry
     from analyzers.history.store import open_history
-    from analyzers.text.overwriting import check_outputs
+    from dsv4bench.cli.overwriting import check_outputs
 
     check_outputs({"--db": db}, runs)
     unusable = None
@@ -149,7 +149,7 @@ def plot(
     from analyzers.history import plot as terminal
     from analyzers.history.html import write_history
     from analyzers.history.trends import Selection, known_metric, trend
-    from analyzers.text.overwriting import check_outputs
+    from dsv4bench.cli.overwriting import check_outputs
 
     names = [known_metric(name) for name in metric or ()]
     found = _selected(db, Selection(profile, backend, model, machine, series))

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO
 
 from analyzers.errors import UnusableInputError
 
-Result = TypeVar("Result")
+_DESCRIPTOR = 1
 
 
 class StandardOutput:
     """Writes to a stream; everything else about it is the stream's."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
+        if stream is None:
+            stream = _closed()
         self._stream = stream
+        self._failure: UnusableInputError | None = None
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             # File names are bytes: what is no text of the terminal's encoding is replaced.
@@ -28,37 +30,55 @@ class StandardOutput:
         Raises:
             UnusableInputError: the stream takes nothing more.
         """
-        _reported(self._stream.write, text)
+        self._try(self._stream.write, text)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write `lines`; see `write`."""
-        _reported(self._stream.writelines, lines)
+        self._try(self._stream.writelines, lines)
 
     def flush(self) -> None:
-        """Hand on what was written; see `write`."""
-        _reported(self._stream.flush)
+        """Hand on what was written; see `write`. After a failure there is nothing to hand on."""
+        if self._failure is None:
+            self._try(self._stream.flush)
+
+    def finish(self) -> None:
+        """Hand on the rest, and report any failure until now: a library may have swallowed it; see `write`."""
+        self.flush()
+        if self._failure is not None:
+            raise self._failure
+
+    def _try(self, action: Callable[..., object], *arguments: object) -> None:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            action(*arguments)
+        except BrokenPipeError:
+            # Whoever reads wants no more of it: the command goes on, and its exit code is its own.
+            _discard()
+        except OSError as error:
+            _discard()
+            reason = error.strerror or error
+            self._failure = UnusableInputError(f"standard output cannot be written: {reason}")
+            raise self._failure from error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
-def _reported(action: Callable[..., Result], *arguments: Any) -> Result | None:
-    try:
-        return action(*arguments)
-    except BrokenPipeError:
-        # Whoever reads wants no more of it: the command goes on, and its exit code is its own.
-        _discard()
-        return None
-    except OSError as error:
-        _discard()
-        raise UnusableInputError(f"standard output cannot be written: {error.strerror or error}") from error
+def _closed() -> TextIO:
+    """A stream that takes nothing, for one that is closed: no file that is opened later gets its number."""
+    unwritable = os.open(os.devnull, os.O_RDONLY)
+    if unwritable != _DESCRIPTOR:
+        os.dup2(unwritable, _DESCRIPTOR)
+        os.close(unwritable)
+    return open(_DESCRIPTOR, "w", encoding="utf-8", closefd=False)
 
 
 def _discard() -> None:
     """Let what is still buffered go nowhere: the interpreter writes it when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+    os.dup2(nowhere, _DESCRIPTOR)
     os.close(nowhere)
 
 
@@ -67,8 +87,3 @@ def forget_unusable_width() -> None:
     columns = os.environ.get("COLUMNS")
     if columns is not None and not (columns.isascii() and columns.isdecimal() and 0 < int(columns) < 10_000):
         del os.environ["COLUMNS"]
-
-
-def flush_standard_output() -> None:
-    """Hand on what was written so far, and report what keeps it from arriving; see `StandardOutput.write`."""
-    sys.stdout.flush()

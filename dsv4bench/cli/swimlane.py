@@ -49,7 +49,7 @@ def swimlane(
     from analyzers.measurement import AnalysisOptions, measure
     from analyzers.recording.recording import LoadOptions, load_recording
     from analyzers.swimlane import timeline_of, write_timeline
-    from analyzers.text.overwriting import check_outputs
+    from dsv4bench.cli.overwriting import check_outputs
 
     filters = chosen_filters(
         steps=steps, ranks=ranks, callable_glob=callable_glob, window=window, exclude_warmup=exclude_warmup

@@ -28,7 +28,7 @@ def validate(
     from analyzers.analysis import analyze, judge
     from analyzers.report.tables import validation_tables
     from analyzers.report.write import write_report
-    from analyzers.text.overwriting import check_outputs
+    from dsv4bench.cli.overwriting import check_outputs
 
     check_outputs({"--out": out}, [path])
     report = analyze([path])

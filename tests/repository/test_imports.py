@@ -43,7 +43,7 @@ ROOMS = (
     ("readers",),
     ("table", "text", "statistics"),
     ("rundir", "frames"),
-    ("extras", "machine"),
+    ("extras", "machine", "json_text"),
     ("errors",),
 )
 LEVEL_OF_ROOM = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from analyzers.gate.model import GateResult
+from analyzers.json_text import json_document
 
 
 def render_json(result: GateResult) -> str:
     """Every field of the result and its exit code, indented, ending in a newline."""
-    document = msgspec.to_builtins(result) | {"exit_code": result.exit_code}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    return json_document(msgspec.to_builtins(result) | {"exit_code": result.exit_code})

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from analyzers.errors import UnusableInputError
+from analyzers.recording.benchmarks import chosen_benchmark
 
 _DERIVED = (
     "report.json",
@@ -46,7 +47,9 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path]) ->
 
 
 def _files(path: Path) -> Iterator[Path]:
-    if path.is_file():
+    if (chosen := chosen_benchmark(path)) is not None:
+        yield chosen.file
+    elif path.is_file():
         yield path
     elif path.is_dir():
         yield from (file for file in path.rglob("*") if file.is_file() and file.name not in _DERIVED)
