@@ -17,6 +17,7 @@ import msgspec
 from analyzers.clients.requests import RequestFigures
 from analyzers.clients.stated import StatedFigures
 from analyzers.errors import UnusableInputError
+from analyzers.gate.directions import better_by_name
 from analyzers.ranks.skew import RankSkew
 from analyzers.report.model import Report
 from analyzers.statistics.summary import Summary
@@ -200,82 +201,6 @@ _STATED: dict[str, tuple[Callable[[StatedFigures], float | None], float]] = {
 }
 """What stands for a metric where no client measured the requests: what the server and its files state."""
 
-MORE_IS_BETTER = frozenset(
-    [
-        "throughput",
-        "goodput",
-        "acceptance",
-        "accepted",
-        "bandwidth",
-        "speedup",
-        "tps",
-        "rps",
-        "qps",
-        "tflops",
-        "gflops",
-        "flops",
-        "mfu",
-        "mbu",
-        "efficiency",
-        "occupancy",
-        "hit",
-        "hits",
-    ]
-)
-"""Words of a name that say that more is better; so does a rate, such as tokens/s or `req_per_s`."""
-LESS_IS_BETTER = frozenset(
-    [
-        "ms",
-        "us",
-        "ns",
-        "s",
-        "sec",
-        "secs",
-        "seconds",
-        "milliseconds",
-        "microseconds",
-        "nanoseconds",
-        "time",
-        "times",
-        "latency",
-        "duration",
-        "delay",
-        "wait",
-        "tpot",
-        "ttft",
-        "itl",
-        "e2e",
-        "skew",
-        "gap",
-        "bubble",
-        "overhead",
-        "miss",
-        "misses",
-        "error",
-        "errors",
-        "failed",
-        "failures",
-        "lost",
-        "drops",
-        "faults",
-        "bytes",
-        "kb",
-        "mb",
-        "gb",
-        "kib",
-        "mib",
-        "gib",
-        "rss",
-        "memory",
-        "joules",
-        "watts",
-        "slowdown",
-    ]
-)
-"""Words that say that less is better."""
-_RATE_UNIT = re.compile(r"(?:/|(?:^|[_ ])per[_ ]?)(?:s|sec|secs|second|seconds)(?![a-z])")
-_TIME_UNIT = re.compile(r"(?:^|[^a-z])(?:ms|us|ns|s|sec|seconds)(?:(?:/|_per_|per)[a-z_]+)?$")
-_WORD = re.compile(r"[a-z0-9]+")
 _UNITS = (("_per_s", "/s"), ("_tok_s", "tokens/s"), ("_ms", "ms"), ("_us", "us"), ("_ns", "ns"), ("_s", "s"))
 _TAG = re.compile(r"\[[^\]]*\]$")
 _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
@@ -310,16 +235,10 @@ def more_is_better(name: str) -> bool | None:
     """The direction that the words and the unit of a name say; None where they say none, or both."""
     if (stem := base_in_registry(split_tag(name)[0])) is not None:
         return _REGISTRY[stem][0].higher_is_better
-    base = split_tag(name)[0].lower()
-    if _RATE_UNIT.search(base):
-        return True
-    words = set(_WORD.findall(base.replace("_", " ")))
-    if _TIME_UNIT.search(base) and not words & MORE_IS_BETTER:
+    if is_path(name) and unit_of(name) == "ns":
         return False
-    more, less = bool(words & MORE_IS_BETTER), bool(words & LESS_IS_BETTER)
-    if is_path(name) and not more and unit_of(name) == "ns":
-        return False
-    return more if more != less else None
+    told = better_by_name(split_tag(name)[0])
+    return None if told is None else told == "higher"
 
 
 def unit_of(name: str) -> str:

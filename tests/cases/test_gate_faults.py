@@ -49,7 +49,7 @@ HALF = [value / 2 for value in FULL]
 @pytest.mark.parametrize(
     "name",
     ["tokens/s", "req/s", "qps", "speedup", "bandwidth", "hit rate", "GB/s", "output_tokens_per_s", "goodput",
-     "cache_hits", "requests per second", "tokens_per_sec", "Throughput"],
+     "requests per second", "tokens_per_sec", "tok_s", "tokens_s", "copy_gb_s", "Throughput"],
 )  # fmt: skip
 def test_a_halved_rate_fails(name: str, tmp_path: Path) -> None:
     base, head = samples(tmp_path / "base.json", name, FULL), samples(tmp_path / "head.json", name, HALF)
@@ -59,14 +59,29 @@ def test_a_halved_rate_fails(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["latency", "wall time", "ttft_p99_ms", "s/step", "ms/token", "peak_rss", "itl", "misses"]
+    "name", ["latency", "wall time", "ttft_p99_ms", "s/step", "ms/token", "itl", "misses"]
 )
 def test_what_doubles_of_a_time_or_a_size_fails(name: str, tmp_path: Path) -> None:
     base, head = samples(tmp_path / "base.json", name, HALF), samples(tmp_path / "head.json", name, FULL)
     assert code(gate(head, base, "--metric", name)) == 1
 
 
-@pytest.mark.parametrize("name", ["score", "quality", "tokens", "widgets[bs=2]", "hit_latency"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "score",
+        "quality",
+        "tokens",
+        "widgets[bs=2]",
+        "memory_free_gb",
+        "uptime_s",
+        "token_s",
+        "throughput_drop",
+        "time_between_failures_s",
+        "cache_hits",
+        "foo_per_s",
+    ],
+)
 def test_a_direction_that_nothing_tells_is_asked_for(name: str, tmp_path: Path) -> None:
     base, head = samples(tmp_path / "base.json", name, FULL), samples(tmp_path / "head.json", name, HALF)
     for options in ((), ("--metric", name)):
