@@ -7,6 +7,7 @@ serving trace and on every rank, share a unit, and a filter accepts or refuses u
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -23,6 +24,7 @@ from analyzers.table.callables import DispatchNames, callable_of, name_runs
 from analyzers.table.spans import ABSENT, Clock, Int64s, Mask, concatenate, is_number
 
 _MILLISECOND_NS = 1_000_000
+_FURTHEST_NS = float(2**61)
 
 
 class FilterError(UnusableInputError):
@@ -80,7 +82,16 @@ def parse_ranks(text: str) -> frozenset[int]:
 def parse_window(text: str) -> tuple[int | None, int | None]:
     """`START:END` in ms, as ns; either may be missing. Raises FilterError for anything else."""
     first, last = _edges(text, "--window", "START:END, two times in ms")
-    return tuple(None if edge is None else round(edge * _MILLISECOND_NS) for edge in (first, last))  # type: ignore[return-value]
+    if any(edge is not None and math.isnan(edge) for edge in (first, last)):
+        raise FilterError(f"--window {text}: expected two times in ms, and nan is none")
+    return _clock_ns(first), _clock_ns(last)
+
+
+def _clock_ns(edge_ms: float | None) -> int | None:
+    """An edge in ns; infinity, and what no clock can show, is as far away as a clock goes."""
+    if edge_ms is None:
+        return None
+    return round(max(-_FURTHEST_NS, min(edge_ms * _MILLISECOND_NS, _FURTHEST_NS)))
 
 
 def apply_filters(recording: Recording, filters: Filters) -> Recording:

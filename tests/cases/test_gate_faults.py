@@ -225,3 +225,11 @@ def test_two_columns_of_one_name_are_both_there() -> None:
     assert "name\\_1" in query(QUERY, "md")
     taken = "select 1 as name, 2 as name, 3 as name_1, 4 as name"
     assert json.loads(query(taken, "json")) == [{"name": 1, "name_2": 2, "name_1": 3, "name_3": 4}]
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"), [(":inf", 0), ("-inf:inf", 0), (":1e303", 0), ("nan:", 2), (":nan", 2)]
+)
+def test_a_window_may_be_without_end_but_is_no_nan(window: str, expected: int) -> None:
+    log = CASES / "103-late-ms-infinite" / "plain.log"
+    assert code(invoke("analyze", log, f"--window={window}")) == expected
