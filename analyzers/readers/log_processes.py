@@ -9,13 +9,14 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
-from analyzers.table.spans import Clock, Mask, SpanTable
+from analyzers.table.processes import with_incarnations
+from analyzers.table.spans import Clock, Lane, Mask, SpanTable
 
 _ANCHOR = re.compile(
     rb"\[CLOCK_ANCHOR\][ \t]+v=1[ \t]+pid=(\d{1,18})[ \t]+mono_ns=(\d{1,18})[ \t]+wall_ns=(\d{1,19})(?!\d)"
@@ -164,8 +165,9 @@ class ProcessFinder:
             timed_out_ns=self._timed_out_ns(spans),
         )
         for pid, found in begins.items():
-            spans = _with_incarnations(spans, pid, [begin.row for begin in found])
-            invalid = _with_incarnations(invalid, pid, [begin.invalid_row for begin in found])
+            has_pid = _has_pid(pid)
+            spans = with_incarnations(spans, has_pid, [begin.row for begin in found])
+            invalid = with_incarnations(invalid, has_pid, [begin.invalid_row for begin in found])
         return spans, invalid, processes
 
     def _physical_devices(self) -> dict[int, int]:
@@ -257,16 +259,5 @@ def _begin_again(before: Sequence[int], after: Sequence[int]) -> bool:
     return bool(before and after) and (min(after) < min(before) or not set(before).isdisjoint(after))
 
 
-def _with_incarnations(spans: SpanTable, pid: int, begins: Sequence[int]) -> SpanTable:
-    """`spans` with lanes of their own for the rows of `pid` from each of `begins` on."""
-    lanes, codes = list(spans.lanes), spans.lane.copy()
-    for code, lane in enumerate(spans.lanes):
-        if lane.pid != pid:
-            continue
-        rows = np.flatnonzero(spans.lane == code)
-        lives = np.searchsorted(begins, rows, side="right")
-        for life in np.unique(lives).tolist():
-            if life:
-                codes[rows[lives == life]] = len(lanes)
-                lanes.append(lane._replace(incarnation=life))
-    return dataclasses.replace(spans, lanes=tuple(lanes), lane=codes)
+def _has_pid(pid: int) -> Callable[[Lane], bool]:
+    return lambda lane: lane.pid == pid

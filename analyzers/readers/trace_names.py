@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Callable
 from typing import NamedTuple
 
 from analyzers.table.identity import Lane, Process
-from analyzers.table.processes import with_lives
+from analyzers.table.processes import with_incarnations
 from analyzers.table.spans import SpanTable
 
 Label = int | str | None
@@ -55,7 +56,7 @@ class TraceNames:
     def tell_apart(self, spans: SpanTable) -> SpanTable:
         """`spans` with a lane for each process of a pid: that which had it when the span began."""
         for pid, begins in self._begins.items():
-            spans = with_lives(spans, (self._file, pid), begins)
+            spans = with_incarnations(spans, _of((self._file, pid)), begins, spans.start_ns)
         return spans
 
     def process_names(self) -> dict[Process, str]:
@@ -90,3 +91,7 @@ def _lives(entries: list[_Name]) -> list[tuple[int, str]]:
         if not lives or name != lives[-1][1]:
             lives.append((at_ns, name))
     return lives
+
+
+def _of(process: Process) -> Callable[[Lane], bool]:
+    return lambda lane: lane.process == process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Literal
 
@@ -15,7 +16,6 @@ from analyzers.measurement import Measured
 from analyzers.ranks.clock_limits import calibrate_starts
 from analyzers.ranks.rank_starts import measure_rank_starts
 from analyzers.ranks.rounds import LostRun
-from analyzers.ranks.scheduler import NEVER
 from analyzers.recording.rank_map import map_ranks
 from analyzers.recording.recording import Recording
 from analyzers.report.model import (
@@ -146,15 +146,22 @@ def _run_summary(recording: Recording) -> RunSummary | None:
     )
 
 
-def _completion(measured: Measured, steps: Steps) -> Summary:
-    completed = completions(measured.recording.spans, measured.schedule, steps)
-    known = completed != NEVER
-    return summarize(completed[known] - steps.start_ns[known])
+def _completion(completed: Mapping[tuple[object, int], int], steps: Steps) -> Summary:
+    if not completed:
+        return Summary(n=0)
+    pids = [process[1] for process in steps.endpoints.processes]
+    columns = steps.process.tolist(), steps.dispatch_id.tolist(), steps.start_ns.tolist()
+    ends = [
+        (completed.get((pids[process], dispatch)), start)
+        for process, dispatch, start in zip(*columns, strict=True)
+    ]
+    return summarize([end - start for end, start in ends if end is not None])
 
 
 def _step_figures(measured: Measured) -> list[StepFigures]:
     """Submit-to-completion of every callable; the steady steps of a decode callable first."""
     lifecycle = measured.lifecycle
+    completed = completions(measured.recording.spans, measured.schedule)
     steady = {result.figures.callable: result.steady_steps for result in measured.pipelines}
     by_callable = {name: lifecycle.of(name) for name in lifecycle.steps.callables}
     figures = []
@@ -171,7 +178,7 @@ def _step_figures(measured: Measured) -> list[StepFigures]:
                         latency=summarize(chosen.submit_to_completion_ns),
                         submit=summarize(chosen.submit_end_ns - chosen.start_ns),
                         wait=summarize(chosen.end_ns - chosen.wait_start_ns),
-                        completion=_completion(measured, chosen),
+                        completion=_completion(completed, chosen),
                         paired_by=chosen.paired_by_counts,
                     )
                 )

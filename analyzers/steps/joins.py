@@ -18,10 +18,9 @@ from analyzers.ranks.scheduler import NEVER, Schedule
 from analyzers.readers.strace import roots
 from analyzers.steps.blocking import blocking_runs
 from analyzers.steps.lifecycle import Lifecycle
-from analyzers.steps.steps import Steps
 from analyzers.table.callables import SUBMIT, DispatchNames
 from analyzers.table.intervals import Interval
-from analyzers.table.spans import ABSENT, Int64s, Kind, Source, SpanTable
+from analyzers.table.spans import ABSENT, Kind, Source, SpanTable
 
 _ROUNDING_NS = 1000
 """Serving traces count whole microseconds: so far a record may seem to lie outside of its span."""
@@ -129,19 +128,16 @@ def _counts_alike(spans: SpanTable, schedule: Schedule) -> bool:
     return told > 0
 
 
-def completions(spans: SpanTable, schedule: Schedule, steps: Steps) -> Int64s:
-    """When each of `steps` was complete by the scheduler's records, in ns; NEVER where they do not say."""
-    completed = np.full(len(steps), NEVER, dtype=np.int64)
-    if not len(steps) or not len(schedule) or not _counts_alike(spans, schedule):
-        return completed
-    pids = {code: process[1] for code, process in enumerate(schedule.processes)}
+def completions(spans: SpanTable, schedule: Schedule) -> Mapping[tuple[object, int], int]:
+    """(pid, dispatch id) -> when the scheduler's records call it complete, in ns; {} where ids do not tell."""
+    if not len(schedule) or not _counts_alike(spans, schedule):
+        return {}
     columns = schedule.process.tolist(), schedule.run_id.tolist(), schedule.complete_ns.tolist()
-    known = {(pids[process], run): at for process, run, at in zip(*columns, strict=True)}
-    of_process = [process[1] for process in steps.endpoints.processes]
-    ids = zip(steps.process.tolist(), steps.dispatch_id.tolist(), strict=True)
-    for position, (process, dispatch) in enumerate(ids):
-        completed[position] = known.get((of_process[process], dispatch), NEVER)
-    return completed
+    return {
+        (schedule.processes[process][1], run): at
+        for process, run, at in zip(*columns, strict=True)
+        if at != NEVER
+    }
 
 
 @dataclass(frozen=True)

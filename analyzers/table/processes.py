@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from analyzers.table.spans import ABSENT, Clock, Int64s, Process, SpanTable
+from analyzers.table.spans import ABSENT, Clock, Int64s, Lane, Process, SpanTable
 
 _MOST_PAIRS = 1 << 20
 """More (lane, rank) pairs than this are not counted one by one."""
@@ -70,15 +70,20 @@ def merged_pids(spans: SpanTable) -> Int64s:
     return np.array(merged, dtype=np.int64)
 
 
-def with_lives(spans: SpanTable, process: Process, begins: Sequence[int]) -> SpanTable:
-    """`spans` with lanes of their own for what of a process starts at or after each of `begins`: others had its pid then."""
+def with_incarnations(
+    spans: SpanTable, of_process: Callable[[Lane], bool], begins: Sequence[int], at: Int64s | None = None
+) -> SpanTable:
+    """`spans` with lanes of their own for what another process did that had the pid later.
+
+    `begins` are where such processes begin, by the value of `at` for a row (its start in ns, say), else by the row.
+    """
     lanes, codes = list(spans.lanes), spans.lane.copy()
     for code, lane in enumerate(spans.lanes):
-        if lane.process != process:
+        if not of_process(lane):
             continue
         rows = np.flatnonzero(spans.lane == code)
-        lives = np.searchsorted(begins, spans.start_ns[rows], side="right")
-        for life in np.unique(lives[lives > 0]).tolist():
-            codes[rows[lives == life]] = len(lanes)
-            lanes.append(lane._replace(incarnation=life))
+        incarnations = np.searchsorted(begins, rows if at is None else at[rows], side="right")
+        for incarnation in np.unique(incarnations[incarnations > 0]).tolist():
+            codes[rows[incarnations == incarnation]] = len(lanes)
+            lanes.append(lane._replace(incarnation=incarnation))
     return dataclasses.replace(spans, lanes=tuple(lanes), lane=codes)
