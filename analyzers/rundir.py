@@ -119,6 +119,15 @@ class RunDirectory:
         """`mtp_off.log`: what the engine without MTP printed."""
         return self.root / "mtp_off.log"
 
+    def server_metrics(self, when: Literal["before", "after"]) -> Path:
+        """`server-metrics-<when>.txt`: what the server's metrics said around the measured batch, as it said it."""
+        return self.root / f"server-metrics-{when}.txt"
+
+    @property
+    def torch_profiles(self) -> Path:
+        """`torch_profile/`: traces of torch.profiler, one a rank, of a server that writes those."""
+        return self.root / "torch_profile"
+
     @property
     def swimlane_perfetto(self) -> Path:
         """`swimlane.pftrace`: the combined timeline as a Perfetto protobuf."""
@@ -160,6 +169,47 @@ class TracingSetting(msgspec.Struct, frozen=True):
     source: TracingSource
 
 
+class ServerFacts(msgspec.Struct, frozen=True):
+    """A server that requests were put to: one that the run started, or one that ran already."""
+
+    kind: str
+    """The name of its server kind."""
+    url: str
+    started: bool
+    """Whether the run started it; one that ran already is never stopped."""
+    command: list[str] = []
+    environment: dict[str, str] = {}
+    """What its kind sets beside the environment of the run; secrets are left out."""
+    settings: dict[str, Any] = {}
+    """The kind, resolved."""
+    version: str | None = None
+    pid: int | None = None
+    ready_s: float | None = None
+    """From its start until it said that it is ready."""
+    exit_status: int | None = None
+    """Negative: the signal that ended it."""
+    profile_window_ns: tuple[int, int] | None = None
+    """Between the answers to start_profile and stop_profile, on CLOCK_MONOTONIC; None where neither was asked."""
+    missing_traces: list[str] = []
+    """Why a trace that the kind promises is not there, one sentence each."""
+
+
+class ClientFacts(msgspec.Struct, frozen=True):
+    """How well the client that sent the measured requests kept up with its plan; times in int64 ns."""
+
+    cpu_share: float | None
+    """Processor time of its thread or process over the time of the batch."""
+    most_in_flight: int
+    send_lag_p99_ns: int | None
+    """How long after its planned time a request was sent; None where nothing was planned (closed loop)."""
+    send_lag_max_ns: int | None
+    loop_lag_max_ns: int | None
+    """The longest that its event loop was busy with something else when it should have woken up."""
+    kept_up: bool
+    reason: str | None = None
+    """Why its figures are in doubt, where it did not keep up."""
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """`run.json`. `profile` is the resolved profile as plain data, so that this module knows no engine."""
 
@@ -197,6 +247,11 @@ class Manifest(msgspec.Struct, frozen=True):
     device phases among them).
     """
 
+    server: ServerFacts | None = None
+    """The server that was measured; None for the embedded engine."""
+    client: ClientFacts | None = None
+    """How the load was put on; None where nobody watched the client."""
+
     @property
     def depth(self) -> int | None:
         """Declared dispatches in flight, from the resolved profile."""
@@ -224,6 +279,11 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     by the last of those steps beyond the request's end. Each of `prefills` (one, and one more after every preemption)
     publishes a token, so that prefills + steps + accepted = output tokens + discarded. `cached_tokens` is how many
     positions they did not have to prefill, where the engine reuses prefixes.
+
+    A server that gives no token ids leaves `output_token_ids` and `token_times_ns` empty: `events` holds the arrivals of
+    its output events with the tokens of each, null where nobody can tell. `prompt_tokens` and `completion_tokens` are the
+    server's own counts. `planned_ns` is when the load wanted the request sent; `send_ns` is when it was.
+    `server_request_id` is the id in the server's answer.
     """
 
     request_id: str
@@ -244,6 +304,12 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str | None = None
     error: str | None = None
     phase: Literal["warmup", "measured"] = "measured"
+    planned_ns: int | None = None
+    server_request_id: str | None = None
+    http_status: int | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    events: list[tuple[int, int | None]] | None = None
 
 
 class ResourceSample(msgspec.Struct, frozen=True):

@@ -174,9 +174,11 @@ def _own(line: str, fields: dict[str, Any]) -> RequestTiming:
     if len(times) != len(record.output_token_ids):
         raise BadRequestError(f"{len(record.output_token_ids)} output tokens but {len(times)} arrival times")
     counts = (record.accepted, record.proposed, record.steps, record.discarded, record.prefills)
-    for count in (*counts, record.cached_tokens):
+    for count in (*counts, record.cached_tokens, record.prompt_tokens, record.completion_tokens):
         if count is not None:
             count_of(count)
+    if record.events is not None and not times:
+        return _of_events(record, fields)
     chunks = _grouped(times)
     check_order([record.send_ns, *times])
     return RequestTiming(
@@ -188,6 +190,42 @@ def _own(line: str, fields: dict[str, Any]) -> RequestTiming:
         last_ns=times[-1] if times else None,
         output_tokens=len(times),
         first_chunk_tokens=chunks[0][1] if chunks else 1,
+        rank=record.rank,
+        accepted=record.accepted,
+        proposed=record.proposed,
+        steps=record.steps,
+        discarded=record.discarded,
+        prefills=record.prefills,
+        cached_tokens=record.cached_tokens,
+        error=record.error,
+        identity=identity_of(fields),
+    )
+
+
+def _of_events(record: RequestRecord, fields: dict[str, Any]) -> RequestTiming:
+    """A request whose server tells no token ids: output events, and how many tokens it counted in all."""
+    events = record.events or []
+    times = [time for time, _ in events]
+    check_order([record.send_ns, *times])
+    told = [count_of(tokens) for _, tokens in events if tokens is not None]
+    counted = record.completion_tokens
+    if len(told) < len(events) and counted == len(events):
+        told = [1] * len(events)
+    whole = len(told) == len(events)
+    if whole and counted is None:
+        counted = sum(told)
+    if whole and counted is not None and counted != sum(told):
+        # The server's own count is of tokens, that of the events may leave out some that have no text.
+        whole = False
+    return RequestTiming(
+        request_id=record.request_id,
+        phase=record.phase,
+        send_ns=record.send_ns,
+        chunks=tuple(zip(times, told, strict=True)) if whole else None,
+        first_ns=times[0] if times else None,
+        last_ns=times[-1] if times else None,
+        output_tokens=counted,
+        first_chunk_tokens=told[0] if told and events[0][1] is not None else 1,
         rank=record.rank,
         accepted=record.accepted,
         proposed=record.proposed,
