@@ -69,8 +69,8 @@ def report_of(measured: Measured) -> Report:
 
 
 def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict:
-    """The exit code: 4 for loss beyond `max_loss` and for a rank that failed, 3 without data, 1 when every request
-    failed or MTP changed what was generated, else 0.
+    """The exit code: 4 for loss beyond `max_loss`, a trace that is missing and a rank that failed, 3 without data, 1 when
+    every request failed or MTP changed what was generated, else 0.
 
     When strict, lifecycle faults, repaired input, and ranks or rounds that are not whole are 4 too.
     """
@@ -79,7 +79,9 @@ def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict
         return Verdict(4, f"records lost: {report.lost}, allowed: {max_loss} (--max-loss){first}")
     if not report.has_data:
         return Verdict(3, next((f.title for f in report.findings if f.code == "no_data"), "no data"))
-    gone = next((finding for finding in report.findings if finding.code == "rank_failed"), None)
+    gone = next(
+        (finding for finding in report.findings if finding.code in ("rank_failed", "trace_missing")), None
+    )
     if gone is not None:
         return Verdict(4, gone.title)
     if strict and report.lifecycle.faults:

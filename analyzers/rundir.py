@@ -169,6 +169,15 @@ class TracingSetting(msgspec.Struct, frozen=True):
     source: TracingSource
 
 
+class ServerDrafts(msgspec.Struct, frozen=True):
+    """Drafts that the server counted over the measured batch, and where it said so."""
+
+    accepted: int
+    proposed: int
+    source: str
+    """`metrics`, `server.log`."""
+
+
 class ServerFacts(msgspec.Struct, frozen=True):
     """A server that requests were put to: one that the run started, or one that ran already."""
 
@@ -191,7 +200,9 @@ class ServerFacts(msgspec.Struct, frozen=True):
     profile_window_ns: tuple[int, int] | None = None
     """Between the answers to start_profile and stop_profile, on CLOCK_MONOTONIC; None where neither was asked."""
     missing_traces: list[str] = []
-    """Why a trace that the kind promises is not there, one sentence each."""
+    """Why a trace that the kind promises is not there, or is not of the whole window, one sentence each."""
+    drafts: ServerDrafts | None = None
+    """None where it does not count them."""
 
 
 class ClientFacts(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from analyzers.findings.healthy import healthy
 from analyzers.findings.pipeline import pipelines
 from analyzers.findings.ranks import ranks
 from analyzers.findings.recording import recording
+from analyzers.findings.servers import servers
 from analyzers.findings.stated import stated
 from analyzers.measurement import Measured
 from analyzers.report.finding import Finding, in_order
@@ -23,6 +24,7 @@ def find(measured: Measured, report: Report) -> list[Finding]:
     findings = [
         *recording(measured, report),
         *stated(measured, report),
+        *servers(report),
         *failures(report),
         *pipelines(measured, report),
         *ranks(measured, report),

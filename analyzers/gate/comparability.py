@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analyzers.gate.machine import fingerprint
@@ -21,13 +21,27 @@ UNKNOWN = "unknown"
 
 
 def run_config(manifest: Manifest) -> dict[str, Any]:
-    """The configuration of a run: its profile's name and the keys of the sections that decide what it measures."""
+    """The configuration of a run: its profile's name, the keys of the sections that decide what it measures, and the
+    server kind where a server was measured.
+    """
     config: dict[str, Any] = {"profile": manifest.profile.get("name")}
     for section in CONFIG_SECTIONS:
         table = manifest.profile.get(section)
         if isinstance(table, dict):
             config.update({f"{section}.{key}": value for key, value in table.items() if value is not None})
+    if manifest.server is not None:
+        # Its version is what is compared; where it listens, nobody chose.
+        config["server"] = manifest.server.kind
+        config.update({f"server.{key}": value for key, value in _flat(manifest.server.settings)})
     return {key: value for key, value in config.items() if _BEFORE_THE_KEY.get(key, ...) != value}
+
+
+def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{key}.")
+        elif value is not None:
+            yield f"{above}{key}", value
 
 
 def machine_name(manifest: Manifest) -> str | None:

@@ -143,6 +143,8 @@ def _run_summary(recording: Recording) -> RunSummary | None:
         program_cache=manifest.program_cache,
         restarts=manifest.restarts,
         tracing=manifest.tracing,
+        server=manifest.server,
+        client=manifest.client,
     )
 
 

@@ -17,6 +17,7 @@ FindingCode = Literal[
     "request_fields",
     "run_status",
     "lost_records",
+    "trace_missing",
     "rank_failed",
     "rank_missing",
     "rank_conflict",

@@ -21,7 +21,7 @@ from analyzers.recording.rank_map import NamedBy, RankDevice
 from analyzers.report.finding import Finding as Finding
 from analyzers.report.finding import FindingCode as FindingCode
 from analyzers.report.finding import Severity as Severity
-from analyzers.rundir import MtpAccuracy, TracingSetting
+from analyzers.rundir import ClientFacts, MtpAccuracy, ServerFacts, TracingSetting
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
 from analyzers.steps.faults import LifecycleFault
@@ -55,6 +55,10 @@ class RunSummary(msgspec.Struct, frozen=True):
     restarts: int = 0
     tracing: dict[str, TracingSetting] = {}
     """How it was traced, by upstream's variables, and what said so: a flag, `--set`, the environment or the profile."""
+    server: ServerFacts | None = None
+    """The server that was measured; None for the embedded engine."""
+    client: ClientFacts | None = None
+    """How the client that put the load on kept up; None where nobody watched it."""
 
 
 class RankNaming(msgspec.Struct, frozen=True):

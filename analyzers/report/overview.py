@@ -5,6 +5,7 @@ from __future__ import annotations
 from analyzers.clients.requests import MtpFigures, RequestFigures
 from analyzers.ranks.skew import RankSkew
 from analyzers.report.model import Report
+from analyzers.rundir import ServerFacts
 from analyzers.statistics.summary import Summary
 from analyzers.steps.pipeline import Pipeline
 from analyzers.table.callables import is_prefill
@@ -30,6 +31,8 @@ def _run(report: Report) -> list[list[str]]:
         if report.run.restarts:
             what += f", {report.run.restarts} restarts"
         rows.append(["run", what, "run.json"])
+        if report.run.server is not None:
+            rows.append(["server", _server(report.run.server), "run.json"])
         if report.run.program_cache:
             cached = report.run.program_cache
             what = f"{cached.get('hits', 0)} hits, {cached.get('misses', 0)} misses"
@@ -43,9 +46,30 @@ def _run(report: Report) -> list[list[str]]:
     return rows
 
 
+def _server(server: ServerFacts) -> str:
+    """Which server was measured, and how long its start took where the run started it."""
+    version = f" {server.version}" if server.version else ""
+    what = f"{server.kind}{version} at {server.url}"
+    if not server.started:
+        return f"{what}, running already"
+    return what if server.ready_s is None else f"{what}, ready after {server.ready_s:.1f} s"
+
+
+def _drafts(report: Report) -> list[list[str]]:
+    """The drafts that the server counted, where its answers say nothing of them."""
+    server = report.run.server if report.run is not None else None
+    told = any(figures.mtp is not None for figures in report.requests if figures.phase == "measured")
+    if server is None or server.drafts is None or told:
+        return []
+    drafts = server.drafts
+    rate = percent(drafts.accepted / drafts.proposed if drafts.proposed else None)
+    source = "server's metrics" if drafts.source == "metrics" else drafts.source
+    return [["MTP drafts accepted", f"{drafts.accepted} of {drafts.proposed} ({rate})", source]]
+
+
 def _client(report: Report) -> list[list[str]]:
     measured = [figures for figures in report.requests if figures.phase == "measured"]
-    return [row for figures in measured for row in _request_rows(figures, report)]
+    return [row for figures in measured for row in _request_rows(figures, report)] + _drafts(report)
 
 
 def _request_rows(figures: RequestFigures, report: Report) -> list[list[str]]:

@@ -1,0 +1,63 @@
+"""What is said of a server that was measured: which one, its drafts, and the traces that it did not give."""
+
+from pathlib import Path
+
+from analyzers.analysis import analyze, judge
+from analyzers.gate.comparability import run_config
+from analyzers.report.overview import overview
+from analyzers.rundir import RunDirectory, ServerDrafts, ServerFacts
+from analyzers.text.tables import Row
+from tests.builders.manifests import manifest, write_manifest
+
+REQUEST = (
+    b'{"request_id":"r0","rank":null,"prompt_token_ids":[],"output_token_ids":[],"send_ns":1000,"token_times_ns":[],'
+    b'"finish_reason":"length","completion_tokens":3,"events":[[2000,1],[5000,2]]}\n'
+)
+
+
+def run_of(server: ServerFacts, root: Path) -> RunDirectory:
+    directory = RunDirectory(root)
+    write_manifest(directory, server=server)
+    directory.requests.write_bytes(REQUEST)
+    return directory
+
+
+def test_a_missing_trace_is_an_error_and_the_clients_figures_stay(tmp_path: Path) -> None:
+    server = ServerFacts("vllm", "http://127.0.0.1:1", started=True, missing_traces=["stop_profile hung"])
+    directory = run_of(server, tmp_path)
+    report = analyze([directory.root])
+    assert [finding.title for finding in report.findings if finding.code == "trace_missing"] == [
+        "a trace of the server is missing: stop_profile hung"
+    ]
+    assert judge(report).exit_code == 4
+    (figures,) = report.requests
+    assert (figures.output_tokens, figures.ttft.mean, figures.tpot.mean) == (3, 1000, 1500)
+
+
+def test_the_overview_names_the_server_and_its_drafts(tmp_path: Path) -> None:
+    server = ServerFacts(
+        "pypto-serving",
+        "http://127.0.0.1:8000",
+        started=True,
+        version="1.2",
+        ready_s=12.34,
+        drafts=ServerDrafts(10, 11, "server.log"),
+    )
+    directory = run_of(server, tmp_path)
+    table = overview(analyze([directory.root]))
+    assert table is not None
+    rows: dict[object, Row] = {row[0]: row for row in table.rows}
+    assert rows["server"][1] == "pypto-serving 1.2 at http://127.0.0.1:8000, ready after 12.3 s"
+    assert rows["MTP drafts accepted"][1:] == ["10 of 11 (90.9 %)", "server.log"]
+
+
+def test_a_server_kind_is_part_of_what_must_be_equal(tmp_path: Path) -> None:
+    settings = {"command": ["vllm"], "health": {"path": "/health", "line": None}}
+    server = ServerFacts("vllm", "http://127.0.0.1:1", started=True, settings=settings)
+    config = run_config(manifest(server=server))
+    assert {key: value for key, value in config.items() if key.startswith("server")} == {
+        "server": "vllm",
+        "server.command": ["vllm"],
+        "server.health.path": "/health",
+    }
+    assert not any(key.startswith("server") for key in run_config(manifest()))
