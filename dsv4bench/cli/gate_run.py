@@ -32,6 +32,15 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the profile on both sides."),
 ]
+ServerKind = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="KIND|FILE",
+        help="Start a server of this kind for every run (see `dsv4bench servers`); --base-set server.key=value and "
+        "--head-set make its two revisions.",
+    ),
+]
 Out = Annotated[
     Path | None, typer.Option(help="Where the runs are kept; gates/<profile>-<time> if not given.")
 ]
@@ -69,6 +78,7 @@ def run(
         list[str] | None,
         typer.Option("--head-set", metavar="KEY=VALUE", help="The same of the candidate's profile."),
     ] = None,
+    server: ServerKind = None,
     metrics: MetricsOption = None,
     limits: LimitsOption = None,
     excluded: ExcludedOption = None,
@@ -109,8 +119,12 @@ def run(
     root = _directory(out, profile)
     with _terminable(), ExitStack() as stack:
         sides: dict[Name, Side] = {
-            "base": stack.enter_context(open_side("base", base, profile, [*shared, *(base_set or [])])),
-            "head": stack.enter_context(open_side("head", head, profile, [*shared, *(head_set or [])])),
+            "base": stack.enter_context(
+                open_side("base", base, profile, [*shared, *(base_set or [])], server)
+            ),
+            "head": stack.enter_context(
+                open_side("head", head, profile, [*shared, *(head_set or [])], server)
+            ),
         }
         display = _Display(names[0])
         for side in sides.values():
@@ -135,6 +149,7 @@ def calibrate(
         ),
     ] = None,
     set_: Settings = None,
+    server: ServerKind = None,
     metrics: MetricsOption = None,
     config: ConfigOption = None,
     out: Out = None,
@@ -164,9 +179,9 @@ def calibrate(
     display = _Display(names[0])
     with _terminable(), ExitStack() as stack:
         sides: dict[Name, Side] = {
-            name: this_side(name, profile, shared)
+            name: this_side(name, profile, shared, server)
             if command is None
-            else stack.enter_context(open_side(name, command, profile, shared))
+            else stack.enter_context(open_side(name, command, profile, shared, server))
             for name in ("base", "head")
         }
         display.says(f"both sides: {sides['base'].description}")

@@ -50,30 +50,33 @@ class Side:
 
 
 @contextmanager
-def open_side(name: Name, text: str, profile: str, overrides: Sequence[str]) -> Iterator[Side]:
+def open_side(
+    name: Name, text: str, profile: str, overrides: Sequence[str], server: str | None = None
+) -> Iterator[Side]:
     """The side that `text` names; a git revision is checked out for as long as the context lasts.
 
-    `profile` and `overrides` (KEY=VALUE) are what a directory or a revision runs; a command line names its own
-    profile, and gets the overrides if it is one of `dsv4bench run`.
+    `profile`, `overrides` (KEY=VALUE) and the kind of `server` are what a directory or a revision runs; a command line
+    names its own profile, and gets the others if it is one of `dsv4bench run`.
 
     Raises:
         UsageError: `text` names nothing, or more than one thing; there is nothing to run in it.
     """
     option = f"--{name} {text!r}"
     kind, text = _kind(option, text)
+    options = _options(overrides, server)
     if kind == "ref":
         with _worktree(option, text) as (tree, revision):
             description = f"revision {text} ({revision[:12]})"
-            yield _of_tree(name, option, tree, description, profile, overrides)
+            yield _of_tree(name, option, tree, description, profile, options)
     elif kind == "dir":
-        yield _of_directory(name, option, Path(text), profile, overrides)
+        yield _of_directory(name, option, Path(text), profile, options)
     else:
-        yield _of_command(name, option, text, overrides)
+        yield _of_command(name, option, text, options)
 
 
-def this_side(name: Name, profile: str, overrides: Sequence[str]) -> Side:
+def this_side(name: Name, profile: str, overrides: Sequence[str], server: str | None = None) -> Side:
     """The dsv4bench that runs this."""
-    words = (sys.executable, "-m", "dsv4bench", "run", profile, *_settings(overrides))
+    words = (sys.executable, "-m", "dsv4bench", "run", profile, *_options(overrides, server))
     return Side(name, f"dsv4bench run {profile}", words, _code_in(Path(__file__).parents[2]))
 
 
@@ -104,22 +107,22 @@ def _kind(option: str, text: str) -> tuple[Kind, str]:
     )
 
 
-def _of_command(name: Name, option: str, text: str, overrides: Sequence[str]) -> Side:
+def _of_command(name: Name, option: str, text: str, options: Sequence[str]) -> Side:
     executable = _executable(text)
     if not executable:
         raise UsageError(f"{option}: no command {text.split()[0]!r} is found in PATH; give its full path")
     words = [executable, *shlex.split(text)[1:]]
-    if overrides:
+    if options:
         if not _is_run(words):
             raise UsageError(
-                f"{option}: only `dsv4bench run` takes --set; write what {shlex.join(overrides)} stands for into the "
-                "command line"
+                f"{option}: only `dsv4bench run` takes --set and --server; write what {shlex.join(options)} stands for "
+                "into the command line"
             )
-        words += _settings(overrides)
+        words += options
     return Side(name, text, tuple(words), _SAFE_PATH if Path(executable).name == "dsv4bench" else {})
 
 
-def _of_directory(name: Name, option: str, directory: Path, profile: str, overrides: Sequence[str]) -> Side:
+def _of_directory(name: Name, option: str, directory: Path, profile: str, options: Sequence[str]) -> Side:
     if not directory.is_dir():
         raise UsageError(f"{option}: {directory} is no directory")
     directory = directory.resolve()
@@ -129,7 +132,7 @@ def _of_directory(name: Name, option: str, directory: Path, profile: str, overri
         if script.is_file():
             if is_checkout:
                 _check_code(option, str(binaries / "python"), directory, _SAFE_PATH)
-            words = (str(script), "run", profile, *_settings(overrides))
+            words = (str(script), "run", profile, *options)
             return Side(
                 name, f"{directory}{_dirty(directory)} ({script.relative_to(directory)})", words, _SAFE_PATH
             )
@@ -138,7 +141,7 @@ def _of_directory(name: Name, option: str, directory: Path, profile: str, overri
             f"{option}: nothing to run in {directory}: no bin/dsv4bench or .venv/bin/dsv4bench, and no checkout of "
             "dsv4bench"
         )
-    return _of_tree(name, option, directory, f"{directory}{_dirty(directory)}", profile, overrides)
+    return _of_tree(name, option, directory, f"{directory}{_dirty(directory)}", profile, options)
 
 
 def _of_tree(
@@ -147,7 +150,7 @@ def _of_tree(
     tree: Path,
     description: str,
     profile: str,
-    overrides: Sequence[str],
+    options: Sequence[str],
 ) -> Side:
     """A checkout without an environment of its own, run with this interpreter and its packages."""
     if not _is_checkout(tree):
@@ -158,7 +161,7 @@ def _of_tree(
     description += (
         f", with the packages of this environment: Python {versions['python']}, torch {versions['torch']}"
     )
-    words = (sys.executable, "-m", "dsv4bench", "run", profile, *_settings(overrides))
+    words = (sys.executable, "-m", "dsv4bench", "run", profile, *options)
     return Side(name, description, words, environment)
 
 
@@ -248,5 +251,7 @@ def _is_checkout(directory: Path) -> bool:
     return (directory / "dsv4bench" / "__main__.py").is_file()
 
 
-def _settings(overrides: Sequence[str]) -> list[str]:
-    return [word for override in overrides for word in ("--set", override)]
+def _options(overrides: Sequence[str], server: str | None) -> list[str]:
+    """The words with which `dsv4bench run` gets them."""
+    kind = ["--server", server] if server is not None else []
+    return kind + [word for override in overrides for word in ("--set", override)]

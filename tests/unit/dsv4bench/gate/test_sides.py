@@ -127,6 +127,14 @@ def test_a_command_gets_the_directory_where_it_asks_for_it_else_behind(text: str
     assert rest == words
 
 
+def test_every_run_starts_a_server_of_the_kind_asked_for() -> None:
+    with open_side("head", "dsv4bench run smoke", "other", ["server.port=1"], "vllm") as side:
+        assert side.command(Path("/x"))[1:] == (
+            ["run", "smoke", "--server", "vllm", "--set", "server.port=1", "--out", "/x"]
+        )
+    assert this_side("base", "smoke", [], "mine.toml").words[-3:] == ("smoke", "--server", "mine.toml")
+
+
 def test_settings_go_to_commands_of_dsv4bench_run_alone() -> None:
     settings = ["--set", "engine.depth=1", "--out", "/x"]
     with open_side("head", "dsv4bench run smoke", "other", ["engine.depth=1"]) as side:
@@ -135,7 +143,8 @@ def test_settings_go_to_commands_of_dsv4bench_run_alone() -> None:
         assert side.command(Path("/x"))[-4:] == settings
     with (
         pytest.raises(
-            UsageError, match=r"--head 'sh run': only `dsv4bench run` takes --set; write what a\.b=1"
+            UsageError,
+            match=r"--head 'sh run': only `dsv4bench run` takes --set and --server; write what --set a\.b=1",
         ),
         open_side("head", "sh run", "smoke", ["a.b=1"]),
     ):
