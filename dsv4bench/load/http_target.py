@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,7 +31,7 @@ class HttpTarget:
     """A `Target` that is a server; an asynchronous context manager that holds its connections.
 
     `sampling` holds the fields of sampling that the load asks for, by their names in the interface; those that the
-    endpoint does not know are not sent. `timeout_s` is of one request. `on_tokens` is told how many tokens have come.
+    endpoint does not know are not sent. `timeout_s` is of one request. `tokens` counts those that have come.
     """
 
     def __init__(
@@ -40,11 +40,10 @@ class HttpTarget:
         *,
         sampling: Sampling | None = None,
         timeout_s: float | None = None,
-        on_tokens: Callable[[int], None] | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._timeout_s = timeout_s
-        self._on_tokens = on_tokens
+        self.tokens = 0
         known = endpoint.sampling_fields
         self._sampling = {name: value for name, value in (sampling or {}).items() if name in known}
         self._session: aiohttp.ClientSession | None = None
@@ -140,9 +139,8 @@ class HttpTarget:
             now = time.perf_counter_ns()
             for data in parser.feed(chunk):
                 answer.take(data, now)
-            if self._on_tokens is not None and answer.tokens > told:
-                self._on_tokens(answer.tokens - told)
-                told = answer.tokens
+            self.tokens += answer.tokens - told
+            told = answer.tokens
         if not answer.is_whole:
             inside = " inside an event" if parser.unfinished else ""
             raise AnswerError(f"the stream ended{inside} before the server said that it was complete")

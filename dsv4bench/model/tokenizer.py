@@ -19,6 +19,11 @@ class Tokenizer:
         self._bytes: dict[int, bytes] = {}
         self._special: dict[int, bool] = {}
 
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are, added ones aside."""
+        return int(self._tokenizer.vocab_size)
+
     def encode(self, text: str, *, bos: bool = False) -> list[int]:
         """Token ids of `text`, preceded by the beginning-of-sentence id if `bos`; no other special tokens."""
         ids = [int(token) for token in self._tokenizer.encode(text, add_special_tokens=False)]

@@ -56,6 +56,20 @@ def describe(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+def write_client_files(
+    directory: RunDirectory,
+    records: Sequence[RequestRecord],
+    speculative_tokens: int,
+    profile_level: str | None,
+) -> None:
+    """Every file of the client's view; `profile_level` is what the serving profiler kept, None where it was off."""
+    write_requests(directory.requests, records)
+    measured = [record for record in records if record.phase == "measured"]
+    write_responses(directory.responses, measured)
+    write_prompt_manifest(directory.prompt_manifest, measured)
+    write_performance_summary(directory.performance_summary, measured, speculative_tokens, profile_level)
+
+
 def write_requests(path: Path, records: Sequence[RequestRecord]) -> None:
     """`requests.jsonl`: one record a line, through a rename."""
     partial = path.with_name(path.name + ".partial")

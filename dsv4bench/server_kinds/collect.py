@@ -14,6 +14,7 @@ from dsv4bench.tracing.merge import merge_fragments
 
 _READY = re.compile(rb"\[chip_process pid=(\d{1,18}) dev=(\d{1,9})\] ready")
 _ACCEPTANCE = re.compile(rb"MTP acceptance for (\S+): accepted=(\d{1,12}) proposed=(\d{1,12})\b")
+_PROGRAM = re.compile(rb"^program \S+ [0-9a-f]+: cache (hit|miss)$", re.MULTILINE)
 _KINETO = ("*.json", "*.json.gz")
 _POLL_S = 0.2
 
@@ -91,3 +92,9 @@ def drafts_of_log(log: Path, request_ids: Sequence[str]) -> ServerDrafts | None:
         return None
     accepted, proposed = (sum(counts) for counts in zip(*found.values(), strict=True))
     return ServerDrafts(accepted, proposed, "server.log")
+
+
+def programs_of_log(log: Path) -> dict[str, int]:
+    """Programs that came from the compile cache and that were compiled, by the lines of the log; {} without any."""
+    found = _PROGRAM.findall(log.read_bytes())
+    return {"hits": found.count(b"hit"), "misses": found.count(b"miss")} if found else {}

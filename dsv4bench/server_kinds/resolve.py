@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -80,7 +82,11 @@ def resolve(
     if url is None:
         _check(kind, profile, devices)
     fill = _Filler(kind.name, values)
-    served_name = fill.text("served_model_name", kind.served_model_name) or Path(kind.model).name
+    # The name of a model that runs already is asked of the server.
+    known_name = (
+        kind.served_model_name if url is None or kind.model or "{" not in kind.served_model_name else ""
+    )
+    served_name = fill.text("served_model_name", known_name) or Path(kind.model).name
     fill.values["served_model_name"] = served_name
     profiling = None
     if kind.profiling is not None and profile.trace.levels is not None:
@@ -109,6 +115,41 @@ def resolve(
         if any("{profile_file}" in word for word in kind.command)
         else "",
         strace=kind.strace and profile.trace.strace,
+    )
+
+
+def startable_server(kind: ServerKind, profile: Profile, output: Path) -> ResolvedServer:
+    """The server of `kind` that a run of `profile` starts; it writes below `output`. A port of 0 becomes a free one.
+
+    Raises:
+        UsageError: as `resolve`, and where its program is not found.
+    """
+    server = resolve(kind, profile, output, port=kind.port or free_port(kind.host))
+    check_program(server)
+    return server
+
+
+def running_server(kind: ServerKind, profile: Profile, url: str, output: Path | None) -> ResolvedServer:
+    """A server of `kind` that runs at `url`; its profiler is used only where its `output` can be read.
+
+    Raises:
+        UsageError: `url` is none of a server.
+    """
+    parts = urlsplit(url)
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or parts.path not in ("", "/")
+        or parts.query
+    ):
+        raise UsageError(f"--url {url!r}: write scheme, host and port, for example http://127.0.0.1:8000")
+    if output is not None and not output.is_dir():
+        raise UsageError(f"--server-output {output}: no such directory")
+    server = resolve(kind, profile, output or Path(), url=url)
+    if output is None or server.profiling is None:
+        return dataclasses.replace(server, profiling=None)
+    return dataclasses.replace(
+        server, profiling=msgspec.structs.replace(server.profiling, output=str(output.absolute()))
     )
 
 
