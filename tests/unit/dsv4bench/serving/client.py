@@ -142,7 +142,10 @@ async def serving(
         profile = ProfileControl(plan, recorder or NullRecorder(), bridge)
         service.engine = EngineFacts(bridge, profile, {"hits": 3, "misses": 0})
         service.lifecycle.enter("ready")
-    yield Client(service, engine)
+    try:
+        yield Client(service, engine)
+    finally:
+        engine.close()
     assert service.admission.count == 0
     if service.engine is not None:
         assert not service.engine.bridge.streams

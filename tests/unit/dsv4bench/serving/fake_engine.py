@@ -42,6 +42,7 @@ class FakeEngine:
         if not held:
             self._go.set()
         self._handles: dict[str, RequestHandle] = {}
+        self._threads: list[threading.Thread] = []
         self._tokens = self._accepted = self._proposed = 0
 
     def submit(
@@ -54,7 +55,8 @@ class FakeEngine:
         handle = RequestHandle(request, time.perf_counter_ns(), listener)
         self.requests.append(request)
         self._handles[request.request_id] = handle
-        threading.Thread(target=self._run, args=(handle,), daemon=True).start()
+        self._threads.append(threading.Thread(target=self._run, args=(handle,), daemon=True))
+        self._threads[-1].start()
         return handle
 
     def release(self) -> None:
@@ -79,6 +81,9 @@ class FakeEngine:
         self.closed = True
         for handle in self._handles.values():
             handle.finish("cancelled")
+        self._go.set()
+        for thread in self._threads:
+            thread.join()
 
     def _run(self, handle: RequestHandle) -> None:
         self._go.wait(30)

@@ -1,6 +1,7 @@
 """The endpoints, with an engine without ranks behind them."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dsv4bench.engine.requests import Sampling
+from dsv4bench.engine.requests import Request, Sampling
 from dsv4bench.errors import RankError
 from dsv4bench.tracing.recorder import SpanRecorder
 from tests.unit.dsv4bench.serving.client import TOKENIZER, Client, serving
@@ -45,11 +46,13 @@ def test_a_stream_has_an_event_a_step_then_the_usage_then_its_end() -> None:
     run(test)
 
 
-def test_steps_that_come_before_the_loop_looks_keep_events_of_their_own() -> None:
+def test_steps_that_come_while_the_loop_is_busy_keep_events_of_their_own() -> None:
     async def test(client: Client) -> None:
         asking = asyncio.create_task(client.complete(stream=True, return_token_ids=True, max_tokens=5))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        while not client.engine.requests:
+            await asyncio.sleep(0.001)
+        client.engine.release()
+        time.sleep(0.2)
         answer = await asking
         assert [event["choices"][0]["token_ids"] for event in answer.events[:-1]] == [
             [100],
@@ -57,7 +60,7 @@ def test_steps_that_come_before_the_loop_looks_keep_events_of_their_own() -> Non
             [103, 104],
         ]
 
-    run(test)
+    run(test, FakeEngine(held=True))
 
 
 def test_one_document_says_what_the_stream_says() -> None:
@@ -161,7 +164,7 @@ def test_a_stop_string_ends_the_answer_and_the_request() -> None:
     tokens = [TOKENIZER.encode(text)[0] for text in (" one", " two", " three", " four")]
 
     async def test(client: Client) -> None:
-        document = (await client.complete(stop=" three", return_token_ids=True)).json
+        document = (await client.complete(stop=" three", return_token_ids=True, max_tokens=200)).json
         assert document["choices"][0]["text"] == " one two"
         assert document["choices"][0]["finish_reason"] == "stop"
         assert document["choices"][0]["token_ids"] == tokens[:3]
@@ -172,7 +175,10 @@ def test_a_stop_string_ends_the_answer_and_the_request() -> None:
         late = (await client.complete(stop=" two", min_tokens=4)).json
         assert late["choices"][0]["finish_reason"] == "length"
 
-    run(test, FakeEngine(lambda request: [tokens[:1], tokens[1:3], tokens[3:]]))
+    def script(request: Request) -> list[list[int]]:
+        return [tokens[:1], tokens[1:3], *([tokens[3]] for _ in range(request.max_tokens - 3))]
+
+    run(test, FakeEngine(script, step_s=0.005))
 
 
 def test_no_event_splits_a_character() -> None:
