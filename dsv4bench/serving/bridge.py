@@ -19,6 +19,11 @@ class ServedWorker(Protocol):
     device_phases: bool
     rank_pids: dict[int, int]
 
+    @property
+    def failure(self) -> BaseException | None:
+        """What made it fail, if anything did."""
+        ...
+
 
 class ServedEngine(Protocol):
     """What serving uses of an engine; `dsv4bench.engine.engine.Engine` is one."""

@@ -9,6 +9,7 @@ import msgspec
 
 from dsv4bench.serving.chat import Message
 from dsv4bench.serving.errors import ApiError
+from dsv4bench.worker.task_args import MAX_SEED
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
@@ -33,7 +34,7 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     top_k: Annotated[int, msgspec.Meta(ge=-1)] | None = None
-    seed: _Natural | None = None
+    seed: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEED)] | None = None
     stop: _StopText | _Stops | None = None
     min_tokens: _Natural | None = None
     ignore_eos: bool | None = None

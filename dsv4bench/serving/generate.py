@@ -14,7 +14,7 @@ from dsv4bench.serving.bridge import Published, TokenStream
 from dsv4bench.serving.errors import ApiError, error_response
 from dsv4bench.serving.fields import ChatFields, CompletionFields, check_model, parse_body
 from dsv4bench.serving.generation import Api, Generation, chat_of, completion_of
-from dsv4bench.serving.limits import check_key, read_body, request_id_of
+from dsv4bench.serving.limits import Body, check_key, request_id_of
 from dsv4bench.serving.service import Service
 from dsv4bench.serving.text import AnswerText, TextStream
 
@@ -32,16 +32,24 @@ class GenerationEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or refuse it."""
-        request = Request(scope, receive)
+        request = Request(scope)
         arrival_ns = time.perf_counter_ns()
         service = self._service
+        body = Body(receive)
         try:
             service.lifecycle.check_ready()
             check_key(request, service.options.api_key)
-            generation = self._parse(await read_body(request, service.options.most_body_bytes))
-            request_id = request_id_of(request, _PREFIX[self._api])
+            headers = request.headers
+            content = await body.read(
+                headers.get("content-type", ""),
+                headers.get("content-length", ""),
+                service.options.most_body_bytes,
+            )
+            generation = self._parse(content)
+            request_id = f"{_PREFIX[self._api]}-{request_id_of(request)}"
             service.admission.enter()
         except ApiError as error:
+            await body.discard(service.options.most_body_bytes)
             await self._refuse(error, scope, receive, send)
             return
         except ClientDisconnect:
@@ -156,7 +164,8 @@ class _Exchange:
         self._delivered = True
 
     def _start(self, status: int, media_type: bytes, length: int | None = None) -> dict[str, object]:
-        headers = [(b"content-type", media_type), (b"x-request-id", self._handle.request.request_id.encode())]
+        given = self._handle.request.request_id.partition("-")[2]
+        headers = [(b"content-type", media_type), (b"x-request-id", given.encode())]
         if length is None:
             headers.append((b"cache-control", b"no-cache"))
         else:

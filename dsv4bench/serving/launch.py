@@ -96,7 +96,15 @@ def serve(profile: Profile, tracing: RunTracing, options: ServeOptions) -> None:
         return StartedEngine(engine, {"hits": cache.hits, "misses": cache.misses})
 
     async def run() -> None:
-        await Server(service, listener, start_engine, plan, options.drain_timeout_s).run()
+        server = Server(
+            service,
+            listener,
+            start_engine,
+            plan,
+            options.drain_timeout_s,
+            restarts_allowed=profile.engine.max_restarts > 0,
+        )
+        await server.run()
 
     asyncio.run(run())
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import re
 import resource
 import uuid
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
 
 from dsv4bench.serving.errors import ApiError
 
@@ -15,30 +17,49 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 _FILES_WANTED = 1 << 16
 
 
-async def read_body(request: Request, most_bytes: int) -> bytes:
-    """The body of a request for JSON.
+class Body:
+    """The body of a request as it arrives."""
 
-    Raises:
-        ApiError: 415 where it is of another type, 413 where it is larger than `most_bytes`.
-        ClientDisconnect: the client left before it had sent all of it.
-    """
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type != "application/json":
-        raise ApiError(
-            415, f"the body is {content_type or 'of no type'}; send Content-Type: application/json"
-        )
-    too_large = ApiError(413, f"the body is larger than {most_bytes} bytes")
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > most_bytes:
-        raise too_large
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > most_bytes:
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._more = True
+
+    async def read(self, content_type: str, content_length: str, most_bytes: int) -> bytes:
+        """All of it; the headers say of which type and how long it is.
+
+        Raises:
+            ApiError: 415 where it is no JSON, 413 where it is larger than `most_bytes`.
+            ClientDisconnect: the client left before it had sent all of it.
+        """
+        kind = content_type.partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise ApiError(415, f"the body is {kind or 'of no type'}; send Content-Type: application/json")
+        too_large = ApiError(413, f"the body is larger than {most_bytes} bytes")
+        if content_length.isdecimal() and int(content_length) > most_bytes:
             raise too_large
-        chunks.append(chunk)
-    return b"".join(chunks)
+        chunks: list[bytes] = []
+        size = 0
+        while self._more:
+            chunks.append(await self._next())
+            size += len(chunks[-1])
+            if size > most_bytes:
+                raise too_large
+        return b"".join(chunks)
+
+    async def discard(self, most_bytes: int) -> None:
+        """Take what is left of it: a client that is still sending does not read the refusal."""
+        size = 0
+        with contextlib.suppress(ClientDisconnect):
+            while self._more and size <= most_bytes:
+                size += len(await self._next())
+
+    async def _next(self) -> bytes:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self._more = False
+            raise ClientDisconnect
+        self._more = message.get("more_body", False)
+        return bytes(message.get("body", b""))
 
 
 def check_key(request: Request, api_key: str | None) -> None:
@@ -50,20 +71,20 @@ def check_key(request: Request, api_key: str | None) -> None:
         raise ApiError(401, "the API key is missing or wrong; send Authorization: Bearer KEY")
 
 
-def request_id_of(request: Request, prefix: str) -> str:
-    """The id of an answer: that of the header X-Request-Id, else one of its own.
+def request_id_of(request: Request) -> str:
+    """The id that the client gave the request in the header X-Request-Id, else one of our own.
 
     Raises:
         ApiError: 400 for an id that cannot stand in logs and traces.
     """
     given = request.headers.get("x-request-id")
     if given is None:
-        return f"{prefix}-{uuid.uuid4().hex}"
+        return uuid.uuid4().hex
     if not _REQUEST_ID.fullmatch(given):
         raise ApiError(
             400, "X-Request-Id: expected 1 to 128 letters, digits or any of . _ : -", "X-Request-Id"
         )
-    return f"{prefix}-{given}"
+    return given
 
 
 class Admission:
@@ -94,6 +115,3 @@ def raise_file_limit() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         return wanted
     return soft
-
-
-__all__ = ["Admission", "ClientDisconnect", "check_key", "raise_file_limit", "read_body", "request_id_of"]

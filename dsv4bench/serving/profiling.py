@@ -54,6 +54,11 @@ class ProfileControl:
             self._open = self._recorded = True
             _log.info("profile window opened")
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a window is open."""
+        return self._open
+
     async def stop(self) -> int | None:
         """Close the window and write the trace of all windows until now; returns its number of events.
 

@@ -25,7 +25,9 @@ _BACKLOG = 4096
 _LOOK_S = 0.1
 """How often the server looks whether the engine has failed or the last answer is given."""
 _ERROR_GRACE_S = 5.0
-"""How long a server whose engine has failed goes on saying so, at least one look and until its answers are given."""
+"""How long answers that were cut off get to say so."""
+_FAILED_S = 1.0
+"""How long a server whose engine has failed tells why, before its process ends."""
 _CONNECTIONS_GRACE_S = 5
 _log = logging.getLogger("dsv4bench.serving")
 
@@ -85,12 +87,16 @@ class Server:
         start_engine: Callable[[], StartedEngine],
         plan: TracingPlan,
         drain_timeout_s: float,
+        *,
+        restarts_allowed: bool = False,
     ) -> None:
+        """`restarts_allowed` says that the engine may replace ranks that ended."""
         self._service = service
         self._listener = listener
         self._start_engine = start_engine
         self._plan = plan
         self._drain_timeout_s = drain_timeout_s
+        self._restarts_allowed = restarts_allowed
         self._signals = 0
         self._signalled = asyncio.Event()
         self._aborted = asyncio.Event()
@@ -133,35 +139,47 @@ class Server:
         except Dsv4benchError as error:
             service.lifecycle.enter("failed", describe(error))
             raise
+        failure: BaseException | None = None
         try:
             if not self._signals:
-                await self._serve(started)
+                failure = await self._serve(started)
         finally:
             # Nothing waits any more, unless its time was up: then it is dropped.
             await asyncio.to_thread(started.engine.close, abort=True)
             service.recorder.close()
             _log.info("the ranks have stopped")
-        if started.engine.failure is not None:
-            raise _failure_of(started.engine.failure)
+        if failure is not None:
+            raise _failure_of(failure)
 
-    async def _serve(self, started: StartedEngine) -> None:
+    async def _serve(self, started: StartedEngine) -> BaseException | None:
+        """Serve until a signal or a failure of the engine, which is returned."""
         service, engine = self._service, started.engine
         bridge = EngineBridge(engine, asyncio.get_running_loop())
         profile = ProfileControl(self._plan, service.recorder, bridge)
         service.engine = EngineFacts(bridge, profile, started.program_cache)
         service.lifecycle.enter("ready")
         _log.info("Application startup complete.")
-        while not self._signals and engine.failure is None:
+        while not self._signals and self._failure(engine) is None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._signalled.wait(), _LOOK_S)
-        if engine.failure is not None:
-            service.lifecycle.enter("failed", describe(engine.failure))
+        failure = self._failure(engine)
+        if failure is not None:
+            service.lifecycle.enter("failed", describe(failure))
             _log.error("%s", service.lifecycle.describe())
-            await asyncio.sleep(_LOOK_S)
             await self._answers_given(_ERROR_GRACE_S)
+            # Who asks why learns it, and no process lingers on without an engine.
+            await asyncio.sleep(_FAILED_S)
         else:
             await self._drain()
-        await profile.stop()
+        if profile.is_open:
+            await profile.stop()
+        return failure or self._failure(engine)
+
+    def _failure(self, engine: ServedEngine) -> BaseException | None:
+        """Why no more requests can be answered. Ranks that end while nobody needs them are only missed by the next one."""
+        if engine.failure is not None or self._restarts_allowed:
+            return engine.failure
+        return None if self._service.admission.count else engine.worker.failure
 
     async def _drain(self) -> None:
         service = self._service

@@ -157,6 +157,11 @@ class TorchWorker:
             self._watcher.join()
             self._node_trace.close()
 
+    @property
+    def failure(self) -> BaseException | None:
+        """What made it fail, if anything did: a rank may end while nothing is in flight."""
+        return self._in_flight.error
+
     # Memory
 
     @property
