@@ -18,6 +18,9 @@ from analyzers.report.finding import UNSOUND
 from analyzers.report.joined import join_reports
 from analyzers.report.model import Report, RunReport
 
+_INVALID = frozenset({"rank_failed", "trace_missing", "tokens_contradict"})
+"""Findings of errors with which a recording is not what it should be."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -79,9 +82,7 @@ def judge(report: Report, *, strict: bool = False, max_loss: int = 0) -> Verdict
         return Verdict(4, f"records lost: {report.lost}, allowed: {max_loss} (--max-loss){first}")
     if not report.has_data:
         return Verdict(3, next((f.title for f in report.findings if f.code == "no_data"), "no data"))
-    gone = next(
-        (finding for finding in report.findings if finding.code in ("rank_failed", "trace_missing")), None
-    )
+    gone = next((finding for finding in report.findings if finding.code in _INVALID), None)
     if gone is not None:
         return Verdict(4, gone.title)
     if strict and report.lifecycle.faults:

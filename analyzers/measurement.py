@@ -21,6 +21,7 @@ from analyzers.steps.bubbles import decode_callables
 from analyzers.steps.joins import Join, join_by_time, with_dispatch_ids, with_scheduled_ids
 from analyzers.steps.lifecycle import Lifecycle, check_lifecycles
 from analyzers.steps.pipeline import PipelineResult, measure_pipeline
+from analyzers.steps.request_lives import JoinedRequests, join_requests
 from analyzers.table.callables import DispatchNames
 from analyzers.table.spans import ABSENT
 
@@ -64,6 +65,8 @@ class Measured:
     """Overlap and steady steps of every decode callable, the one with the most steps first."""
     steady_dispatches: frozenset[int]
     """The dispatch ids of their steady steps."""
+    joined_requests: JoinedRequests
+    """Measured requests, joined to what the engine recorded of them."""
     skew: list[RankSkew]
     """How far apart the ranks are, as far as their clocks can tell: decode first, steady rounds before all of them."""
 
@@ -119,6 +122,7 @@ def measure(recording: Recording, options: AnalysisOptions | None = None) -> Mea
         ),
         pipelines=pipelines,
         steady_dispatches=steady,
+        joined_requests=join_requests(recording.requests, spans, manifest),
         skew=[calibrate_skew(figures, recording.clocks) for figures in skew],
     )
 

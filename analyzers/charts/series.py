@@ -25,6 +25,7 @@ from analyzers.statistics.summary import Summary, summarize
 from analyzers.steps.blocking import blocking_runs, durations_of
 from analyzers.steps.lifecycle import Lifecycle
 from analyzers.steps.pipeline import PipelineResult
+from analyzers.steps.request_lives import RequestLife
 from analyzers.steps.steps import Steps
 from analyzers.table.spans import ABSENT, Int64s, SpanTable
 
@@ -97,6 +98,8 @@ class ChartSeries(msgspec.Struct, frozen=True):
     timelines: list[StepWindow]
     distributions: list[Distribution]
     requests: RequestColumns | None
+    request_lives: list[RequestLife]
+    """Joined requests in order of sending; beyond `MAX_REQUESTS` those with the longest E2E."""
 
 
 def measure_series(measured: Measured) -> ChartSeries:
@@ -127,6 +130,7 @@ def measure_series(measured: Measured) -> ChartSeries:
             *_request_distributions(requests),
         ],
         requests=_requests(requests),
+        request_lives=_lives(measured.joined_requests.lives),
     )
 
 
@@ -266,6 +270,11 @@ def _requests(requests: Sequence[RequestTiming]) -> RequestColumns | None:
         proposed=[timing.proposed for timing in shown],
         error=[timing.error for timing in shown],
     )
+
+
+def _lives(lives: Sequence[RequestLife]) -> list[RequestLife]:
+    longest = sorted(lives, key=lambda life: life.send_ns - life.last_arrival_ns)[:MAX_REQUESTS]
+    return sorted(longest, key=lambda life: life.send_ns)
 
 
 def _since_send(timing: RequestTiming, time: int | None) -> int | None:

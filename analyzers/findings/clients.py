@@ -29,8 +29,25 @@ def clients(measured: Measured, report: Report) -> Iterable[Finding]:
     yield from _cold_start(measured.recording)
     for pipeline in measured.pipelines:
         yield from _cold_steps(pipeline)
+    yield from _tokens(report)
     yield from _resources(report)
     yield from _mtp_accuracy(report)
+
+
+def _tokens(report: Report) -> Iterable[Finding]:
+    """Requests of which the engine published other tokens than its client counts."""
+    lives = report.request_lives
+    if lives is None or not lives.token_mismatches:
+        return
+    title = f"client and engine count different output tokens in {counted(len(lives.token_mismatches), 'request')}"
+    yield Finding(
+        "tokens_contradict",
+        "error",
+        title,
+        f"of {lives.joined} that are joined; first: request {lives.token_mismatches[0]}",
+        "tokens were lost between engine and client, or one of them counts something else",
+        figures={"requests": len(lives.token_mismatches)},
+    )
 
 
 def _requests(figures: RequestFigures) -> Iterable[Finding]:

@@ -43,6 +43,10 @@ class RequestTiming:
     """In flight when the time of the benchmark was up: neither done nor failed."""
     is_placed: bool = True
     """Whether its times lie on the clock of the other requests; else `send_ns` is 0, and only differences hold."""
+    server_request_id: str | None = None
+    """Its id in the server's answer, where that is another one."""
+    planned_ns: int | None = None
+    """When the load wanted it sent."""
     not_understood: tuple[str, ...] = ()
     """Fields that may say what of tokens or times is missing, and that nobody here knows."""
 

@@ -199,6 +199,8 @@ def _own(line: str, fields: dict[str, Any]) -> RequestTiming:
         cached_tokens=record.cached_tokens,
         error=record.error,
         identity=identity_of(fields),
+        server_request_id=record.server_request_id,
+        planned_ns=record.planned_ns,
     )
 
 
@@ -235,6 +237,8 @@ def _of_events(record: RequestRecord, fields: dict[str, Any]) -> RequestTiming:
         cached_tokens=record.cached_tokens,
         error=record.error,
         identity=identity_of(fields),
+        server_request_id=record.server_request_id,
+        planned_ns=record.planned_ns,
     )
 
 

@@ -85,6 +85,7 @@ def build_report(measured: Measured) -> Report:
         lanes=lanes,
         observations=recording.observations,
         requests=measure_requests(recording.requests, options.slos),
+        request_lives=measured.joined_requests.figures,
         resources=measure_resources(recording.resources),
         mtp_accuracy=recording.mtp_accuracy,
         span_names=_span_figures(spans, kinds, nesting),

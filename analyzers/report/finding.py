@@ -26,6 +26,7 @@ FindingCode = Literal[
     "mtp_accuracy",
     "mtp_impossible",
     "sources_contradict",
+    "tokens_contradict",
     "runs_joined",
     "healthy",
     "pipeline_collapsed",

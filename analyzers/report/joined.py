@@ -64,9 +64,10 @@ def join_reports(runs: Sequence[RunReport], findings: Sequence[Finding]) -> Repo
         lanes=[],
         observations=[],
         requests=[],
+        request_lives=None,
         resources=[],
         mtp_accuracy=None,
         span_names=[],
-        series=ChartSeries([], [], [], [], None),
+        series=ChartSeries([], [], [], [], None, []),
         runs=list(runs),
     )

@@ -28,6 +28,7 @@ from analyzers.steps.faults import LifecycleFault
 from analyzers.steps.joins import Join
 from analyzers.steps.lifecycle import CrossProcessPair, Edge
 from analyzers.steps.pipeline import Pipeline
+from analyzers.steps.request_lives import RequestLives
 from analyzers.steps.thread_load import LaneFigures
 
 if TYPE_CHECKING:
@@ -163,6 +164,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     observations: list[Observation]
     """Figures of small files: step records, counters, samples, event logs."""
     requests: list[RequestFigures]
+    request_lives: RequestLives | None
+    """The measured requests on their way through the engine; None where nothing is recorded of it."""
     resources: list[ResourceGrowth]
     """Empty for a run too short to tell growth from filling."""
     mtp_accuracy: MtpAccuracy | None

@@ -69,7 +69,20 @@ def _drafts(report: Report) -> list[list[str]]:
 
 def _client(report: Report) -> list[list[str]]:
     measured = [figures for figures in report.requests if figures.phase == "measured"]
-    return [row for figures in measured for row in _request_rows(figures, report)] + _drafts(report)
+    rows = [row for figures in measured for row in _request_rows(figures, report)]
+    return rows + _drafts(report) + _lives(report)
+
+
+def _lives(report: Report) -> list[list[str]]:
+    """How long requests waited, and how much of their time was not the engine's."""
+    lives = report.request_lives
+    if lives is None or lives.outside_share is None:
+        return []
+    outside = f"{percent(lives.outside_share, 2)} of E2E, {percent(lives.delivery_share_of_tpot, 2)} of tpot is delivery"
+    return [
+        ["queueing", _mean_and_median(lives.queueing), "serving trace"],
+        ["outside of the engine", outside, "requests, serving trace"],
+    ]
 
 
 def _request_rows(figures: RequestFigures, report: Report) -> list[list[str]]:

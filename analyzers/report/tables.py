@@ -15,6 +15,7 @@ from analyzers.recording.rank_map import RankDevice
 from analyzers.report.input_tables import input_tables
 from analyzers.report.model import Report, SpanFigures, StepFigures
 from analyzers.report.overview import output_tokens, overview
+from analyzers.report.request_lives_table import request_lives_table
 from analyzers.report.stated_table import stated_table
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
@@ -70,7 +71,7 @@ def report_tables(report: Report, *, full: bool = True) -> list[Table]:
         in_detail = skew.callable not in detailed and not is_prefill(skew.callable)
         tables += _rank_tables(skew, report, in_detail=in_detail)
         detailed.add(skew.callable)
-    tables += [table for figures in report.requests for table in _requests(figures)]
+    tables += _request_tables(report)
     if report.resources:
         tables.append(_resources(report.resources))
     if full or report.lifecycle.faults:
@@ -79,6 +80,11 @@ def report_tables(report: Report, *, full: bool = True) -> list[Table]:
     if report.span_names and (full or not (report.steps or report.skew)):
         tables.append(_span_names(report.span_names))
     return tables
+
+
+def _request_tables(report: Report) -> list[Table]:
+    tables = [table for figures in report.requests for table in _requests(figures)]
+    return tables + ([request_lives_table(report.request_lives)] if report.request_lives is not None else [])
 
 
 def _essential(report: Report) -> Report:

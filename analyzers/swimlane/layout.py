@@ -12,6 +12,7 @@ from analyzers.recording.membership import NO_UNIT, steps_of_units, units_of
 from analyzers.swimlane.counters import acceptance, skews
 from analyzers.swimlane.dispatches import DrawnDispatch, connect, drawn_dispatches, in_flight, name_callables
 from analyzers.swimlane.model import Group, Slice, Timeline
+from analyzers.swimlane.requests import request_group
 from analyzers.swimlane.runs import DrawnRun, collect_runs, run_tracks
 from analyzers.swimlane.threads import thread_tracks
 from analyzers.table.processes import lane_ranks
@@ -67,6 +68,8 @@ def timeline_of(measured: Measured) -> Timeline:
         # What all ranks are measured by stands at the top.
         groups[0].counters += skews(measured) if comparable else []
         groups[0].counters += acceptance(recording.requests, dispatches)
+        requests = request_group(measured.joined_requests.lives, dispatches)
+        groups[:0] = [requests] if requests is not None else []
     return Timeline(groups, dict(left_out))
 
 

@@ -215,6 +215,8 @@ class Engine:
                 if self._closing:
                     return
             self._handle(self._next_event())
+            for handle in self._scheduler.take_finished():
+                self._record_end(handle)
 
     def _queue_steps(self) -> None:
         """Give the worker steps up to the depth, as long as there are any and nothing is wrong."""
@@ -289,6 +291,27 @@ class Engine:
         else:
             self.worker.tracing, self.worker.device_phases = before.tracing, before.device_phases
             self.worker.faults = before.faults
+
+    def _record_end(self, handle: RequestHandle) -> None:
+        """One record of the whole life of a request, when it has ended: nothing is recorded step by step."""
+        times = handle.token_times_ns
+        self._recorder.instant(
+            "request.finished",
+            "serving",
+            request_id=handle.request.request_id,
+            finish_reason=handle.finish_reason,
+            rank=handle.rank,
+            prompt_tokens=len(handle.request.prompt_token_ids),
+            output_tokens=len(handle.token_ids),
+            added_ns=handle.send_ns,
+            admitted_ns=handle.admitted_ns,
+            first_token_ns=times[0] if times else None,
+            last_token_ns=times[-1] if times else None,
+            first_step=handle.first_step,
+            last_step=handle.last_step,
+            steps=handle.steps,
+            prefills=handle.prefills,
+        )
 
     def _stop(self, error: BaseException) -> None:
         with self._submitting:

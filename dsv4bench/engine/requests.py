@@ -57,6 +57,9 @@ class RequestHandle:
     not have to prefill. `rank` is that of the latest start; `arrival` is the scheduler's number of the request, in order
     of arrival.
 
+    `admitted_ns` is when the scheduler first gave it a place (ns as `send_ns`), `first_step` and `last_step` are the ids of
+    the first and the last decode step whose tokens were kept; None until then.
+
     `listener` is called with the handle in the engine's thread whenever tokens were published, with the counts of the step
     that published them, and when the request has ended. It must return at once and raise nothing.
     """
@@ -68,6 +71,9 @@ class RequestHandle:
         self._listener = listener
         self.send_ns = send_ns
         self.arrival = 0
+        self.admitted_ns: int | None = None
+        self.first_step: int | None = None
+        self.last_step: int | None = None
         self.rank: int | None = None
         self.token_ids: list[int] = []
         self.token_times_ns: list[int] = []

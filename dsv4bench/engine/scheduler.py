@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import insort
 from collections import deque
 from collections.abc import Sequence
@@ -80,6 +81,7 @@ class Scheduler:
         self._eos = eos_token_id
         self.counts = PublishedCounts()
         self._waiting: deque[RequestHandle] = deque()
+        self._finished: list[RequestHandle] = []
         self._arrivals = 0
         self._next_step = 0
         self._next_prefill = 0
@@ -148,7 +150,7 @@ class Scheduler:
                     if request.live:
                         committed = int(output.accepted_counts[rank, row])
                         tokens = output.sampled_ids[rank, row, :committed].tolist()
-                        self._take_decoded(request, tokens, now_ns)
+                        self._take_decoded(request, step.step_id, tokens, now_ns)
         else:
             assert isinstance(output, PrefillOutput)
             _let_go(step)
@@ -174,7 +176,7 @@ class Scheduler:
     def end_all(self, reason: FinishReason, error: BaseException | None = None) -> None:
         """End every request that has not ended; what it published stays."""
         for handle in self._unfinished():
-            handle.finish(reason, error)
+            self._finish(handle, reason, error)
         self._waiting.clear()
         self._release()
 
@@ -198,7 +200,7 @@ class Scheduler:
         if not named:
             return
         handle = max(named, key=lambda handle: handle.arrival)
-        handle.finish("cancelled")
+        self._finish(handle, "cancelled")
         if handle in self._waiting:
             self._waiting.remove(handle)
         self._release()
@@ -230,6 +232,8 @@ class Scheduler:
             if request is None:
                 return
             self._waiting.popleft()
+            if handle.admitted_ns is None:
+                handle.admitted_ns = time.perf_counter_ns()
             self.counts.prefix_hits += request.prefix.reused > 0
             self.counts.cached_tokens += request.prefix.reused
 
@@ -287,8 +291,11 @@ class Scheduler:
         request.handle.prefills += 1
         self._publish(request, [token], now_ns)
 
-    def _take_decoded(self, request: ActiveRequest, tokens: Sequence[int], now_ns: int) -> None:
+    def _take_decoded(self, request: ActiveRequest, step_id: int, tokens: Sequence[int], now_ns: int) -> None:
         handle = request.handle
+        if handle.first_step is None:
+            handle.first_step = step_id
+        handle.last_step = step_id
         handle.steps += 1
         handle.proposed += self._speculative_tokens
         handle.accepted += len(tokens) - 1
@@ -309,9 +316,20 @@ class Scheduler:
         self.counts.tokens += len(kept)
         handle.publish(kept, now_ns)
         if stopped:
-            handle.finish("stop")
+            self._finish(handle, "stop")
         elif len(handle.token_ids) >= wanted.max_tokens:
-            handle.finish("length")
+            self._finish(handle, "length")
+
+    def _finish(
+        self, handle: RequestHandle, reason: FinishReason, error: BaseException | None = None
+    ) -> None:
+        self._finished.append(handle)
+        handle.finish(reason, error)
+
+    def take_finished(self) -> list[RequestHandle]:
+        """The requests that have ended since this was last asked."""
+        finished, self._finished = self._finished, []
+        return finished
 
     def _release(self) -> None:
         for seats in self._seats:

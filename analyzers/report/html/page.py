@@ -13,6 +13,7 @@ from analyzers.report.html.curves import distribution_chart, latency_chart, unit
 from analyzers.report.html.heatmap import heatmap
 from analyzers.report.html.markup import Child, Markup, element
 from analyzers.report.html.parts import figure, head, section, table_markup
+from analyzers.report.html.request_lives import MOST_BARS, legend, request_lives_chart
 from analyzers.report.html.requests import requests_table
 from analyzers.report.html.step_windows import step_window_chart
 from analyzers.report.model import Finding, Report
@@ -195,8 +196,12 @@ def _distribution_caption(distribution: Distribution) -> str:
 
 
 def _requests(report: Report) -> list[Markup]:
-    columns = report.series.requests
-    return [] if columns is None else [table_markup(requests_table(columns))]
+    columns, lives = report.series.requests, report.series.request_lives
+    chart = []
+    if lives:
+        caption = f"{counted(len(lives), 'request')} from sending to the last token; at most {MOST_BARS}, the longest"
+        chart = [figure(caption, request_lives_chart(lives)), legend()]
+    return chart + ([] if columns is None else [table_markup(requests_table(columns))])
 
 
 def _tables(report: Report) -> list[Markup]:
