@@ -34,6 +34,11 @@ def clients(measured: Measured, report: Report) -> Iterable[Finding]:
     yield from _mtp_accuracy(report)
 
 
+def _errors(figures: RequestFigures) -> str:
+    """The most frequent errors, and how often they came."""
+    return "; ".join(f"{count} times: {error}" for error, count in list(figures.errors.items())[:2])
+
+
 def _tokens(report: Report) -> Iterable[Finding]:
     """Requests of which the engine published other tokens than its client counts."""
     lives = report.request_lives
@@ -58,8 +63,8 @@ def _requests(figures: RequestFigures) -> Iterable[Finding]:
             "requests_failed",
             severity,
             title,
-            "a request that failed is in no latency",
-            "read the error of each in the table of requests",
+            f"a request that failed is in no latency; {_errors(figures)}",
+            "read the error of each in requests.jsonl or the table of requests",
         )
     if figures.cut:
         title = f"{counted(figures.cut, f'{figures.phase} request')} in flight when the time was up (edge={figures.cut})"

@@ -22,15 +22,15 @@ _NAMES = {
 def request_group(lives: Sequence[RequestLife], dispatches: Iterable[DrawnDispatch]) -> Group | None:
     """The tracks of the joined requests; None without any.
 
-    A flow goes from the decode part of a request to the submission of the first step that carried it, and one to that
-    of the last.
+    A flow goes from the decode part of a request to the wait for the first step that carried it, and one to that for the
+    last: what was submitted ahead of the request's first token is waited for behind it.
     """
     if not lives:
         return None
-    submit_of: dict[object, Slice] = {}
+    wait_of: dict[object, Slice] = {}
     flow = 0
     for dispatch in dispatches:
-        submit_of.setdefault(dispatch.step.named_step_id, dispatch.submit)
+        wait_of.setdefault(dispatch.step.named_step_id, dispatch.wait)
         flow = max([flow, *(point.flow for point in dispatch.submit.flows)])
     units = []
     for life in lives:
@@ -38,11 +38,11 @@ def request_group(lives: Sequence[RequestLife], dispatches: Iterable[DrawnDispat
         units.append(unit)
         decode = next((item for item in unit if item.name == _NAMES["decode"]), None)
         for step in dict.fromkeys((life.first_step, life.last_step)):
-            submit = submit_of.get(step) if step is not None else None
-            if decode is not None and submit is not None:
+            wait = wait_of.get(step) if step is not None else None
+            if decode is not None and wait is not None:
                 flow += 1
                 decode.flows.append(FlowPoint(flow, FlowPhase.BEGIN))
-                submit.flows.append(FlowPoint(flow, FlowPhase.END))
+                wait.flows.append(FlowPoint(flow, FlowPhase.END))
     tracks = [
         Track(f"requests {number}" if number > 1 else "requests", lane)
         for number, packed in enumerate(pack(units), 1)

@@ -22,6 +22,7 @@ _FAILED = frozenset({"error", "aborted"})
 _FIELD_REFUSED = frozenset({400, 422})
 _WORDS_OF_BODY = 500
 _JSON = "application/json"
+CONNECTION_FAILED = "the connection failed"
 _GONE = "given up before it had ended"
 
 Sampling = Mapping[str, float | int]
@@ -96,7 +97,7 @@ class HttpTarget:
         except AnswerError as failure:
             error = str(failure)
         except (aiohttp.ClientError, OSError) as failure:
-            error = f"the connection failed: {failure or type(failure).__name__}"
+            error = f"{CONNECTION_FAILED}: {failure or type(failure).__name__}"
         return _record(request, phase, planned_ns, send_ns, answer, status, error)
 
     def body_of(self, request: LoadRequest) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import msgspec
 from analyzers.rundir import ClientFacts, RequestRecord, RunDirectory, ServerDrafts, ServerFacts
 from dsv4bench.errors import EngineError
 from dsv4bench.load.driver import BatchInterruptedError, drive
-from dsv4bench.load.http_target import HttpTarget
+from dsv4bench.load.http_target import CONNECTION_FAILED, HttpTarget
 from dsv4bench.load.plan import Plan, plan_batches
 from dsv4bench.load.requests import LoadProgress, LoadRequest, Phase
 from dsv4bench.model.config import preset
@@ -32,6 +32,8 @@ from dsv4bench.server_kinds.process import ServerProcess
 from dsv4bench.server_kinds.resolve import ResolvedServer
 
 _VERSION_S = 60.0
+_END_S = 2.0
+"""How long after the first broken connection the end of a server may be noticed."""
 
 
 class ServedObserver(Protocol):
@@ -199,6 +201,9 @@ class ServedRun:
             self._records += result.records
             if phase == "measured":
                 self._client = result.client
+        if process is not None and any(_was_cut_off(record) for record in result.records):
+            # The end of its connections is seen before the end of the server.
+            await process.wait_end(_END_S)
         if process is not None and process.has_ended:
             what = "the measured batch" if phase == "measured" else "the warm-up"
             raise EngineError(process.describe_end(f"during {what}"))
@@ -267,6 +272,11 @@ class ServedRun:
 
     def _miss(self, reason: str) -> None:
         self._set(missing_traces=[*self._facts.missing_traces, reason])
+
+
+def _was_cut_off(record: RequestRecord) -> bool:
+    """Whether the connection of a request failed, at its beginning or on the way."""
+    return record.error is not None and record.error.startswith(CONNECTION_FAILED)
 
 
 def _version(server: ResolvedServer) -> str | None:

@@ -130,6 +130,10 @@ class ServerProcess:
         """Return when it has ended by itself."""
         await self._ended.wait()
 
+    async def wait_end(self, seconds: float) -> None:
+        """Return when it has ended, or after `seconds`."""
+        await _within(self._ended.wait(), seconds)
+
     @property
     def has_ended(self) -> bool:
         """Whether it ended."""
