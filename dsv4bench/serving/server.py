@@ -29,6 +29,8 @@ _ERROR_GRACE_S = 5.0
 _FAILED_S = 1.0
 """How long a server whose engine has failed tells why, before its process ends."""
 _CONNECTIONS_GRACE_S = 5
+_KEEP_ALIVE_S = 75
+"""How long a connection may lie idle: longer than clients keep theirs, so that none sends a request into its end."""
 _log = logging.getLogger("dsv4bench.serving")
 
 
@@ -118,6 +120,7 @@ class Server:
             log_config=log_to_stderr(),
             proxy_headers=False,
             server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_CONNECTIONS_GRACE_S,
         )
         http = _Uvicorn(config)
