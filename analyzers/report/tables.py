@@ -15,6 +15,7 @@ from analyzers.recording.rank_map import RankDevice
 from analyzers.report.input_tables import input_tables
 from analyzers.report.model import Report, SpanFigures, StepFigures
 from analyzers.report.overview import output_tokens, overview
+from analyzers.report.published_table import published_table
 from analyzers.report.stated_table import stated_table
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
@@ -56,8 +57,7 @@ def report_tables(report: Report, *, full: bool = True) -> list[Table]:
         report = _essential(report)
     summary = overview(report)
     tables = [summary] if summary is not None else []
-    if report.stated is not None:
-        tables.append(stated_table(report.stated))
+    tables += _told_by_others(report)
     if full or report.lost or summary is None:
         tables.append(_inputs(report))
     for name in dict.fromkeys(figures.callable for figures in report.steps):
@@ -79,6 +79,12 @@ def report_tables(report: Report, *, full: bool = True) -> list[Table]:
     if report.span_names and (full or not (report.steps or report.skew)):
         tables.append(_span_names(report.span_names))
     return tables
+
+
+def _told_by_others(report: Report) -> list[Table]:
+    """What was published of the workload, and what the server states of its requests."""
+    tables = [published_table(report.published)] if report.published is not None else []
+    return tables + ([stated_table(report.stated)] if report.stated is not None else [])
 
 
 def _essential(report: Report) -> Report:
