@@ -5,7 +5,7 @@ from __future__ import annotations
 from analyzers.report.published import PublishedComparison
 from analyzers.text.tables import CellKind, Column, Row, Table
 
-MACHINES_DIFFER = "machines differ, and so does the size of the model: what was published of another system is no target for this one"
+MACHINES_DIFFER = "machines differ: what was published of another system is no target for this one"
 
 _TITLE = "Published beside measured"
 
