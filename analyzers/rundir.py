@@ -124,6 +124,11 @@ class RunDirectory:
         return self.root / f"server-metrics-{when}.txt"
 
     @property
+    def server_output(self) -> Path:
+        """`server-output/`: what a server that the run started writes beside its log, before it is collected."""
+        return self.root / "server-output"
+
+    @property
     def torch_profiles(self) -> Path:
         """`torch_profile/`: traces of torch.profiler, one a rank, of a server that writes those."""
         return self.root / "torch_profile"

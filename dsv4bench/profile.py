@@ -62,6 +62,10 @@ class LoadSection(_Section, frozen=True):
     """Only the likeliest tokens that make up this probability."""
     seed: CountOrZero = 0
     """Of the draws, where temperature is above 0."""
+    concurrency: Count | None = None
+    """Most requests in flight at once; all of them where it is unset."""
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    """Of one request, from its sending to its end; one that takes longer has failed."""
     warmup_batches: CountOrZero = 1
     warmup_output_tokens: Count = 4
 

@@ -16,6 +16,8 @@ from dsv4bench.cli.gate import gate
 from dsv4bench.cli.history import history
 from dsv4bench.cli.profiles import profiles
 from dsv4bench.cli.run import run
+from dsv4bench.cli.serve import serve
+from dsv4bench.cli.servers import servers
 from dsv4bench.cli.standard_output import StandardOutput, forget_unusable_width
 from dsv4bench.cli.swimlane import swimlane
 from dsv4bench.cli.validate import validate
@@ -30,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, analyze, view, validate, swimlane, profiles):
+for command in (run, serve, analyze, view, validate, swimlane, profiles, servers):
     app.command()(command)
 app.command(cls=CompareCommand)(compare)
 app.add_typer(history)

@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,8 +110,10 @@ class Engine:
         self._thread = threading.Thread(target=self._serve, name="engine lane", daemon=True)
         self._thread.start()
 
-    def submit(self, request: Request) -> RequestHandle:
-        """Queue a request and return at once.
+    def submit(
+        self, request: Request, listener: Callable[[RequestHandle], None] | None = None
+    ) -> RequestHandle:
+        """Queue a request and return at once; `listener` is told what becomes of it, see `RequestHandle`.
 
         Raises:
             UsageError: the request cannot fit the engine.
@@ -121,7 +124,7 @@ class Engine:
             "ReplicaEngineCore.add_request", "serving", request_id=name, max_new_tokens=request.max_tokens
         ):
             self._check(request)
-            handle = RequestHandle(request, time.perf_counter_ns())
+            handle = RequestHandle(request, time.perf_counter_ns(), listener)
             with self._submitting:
                 if self._failure is not None:
                     raise EngineError(f"the engine has failed: {self._failure}") from self._failure

@@ -12,6 +12,7 @@ from dsv4bench.engine.lanes import Lanes
 from dsv4bench.engine.options import EngineOptions
 from dsv4bench.engine.runner import ModelRunner
 from dsv4bench.engine.steps import Outcome
+from dsv4bench.tracing.append import write_lines
 from dsv4bench.tracing.recorder import Recorder
 from dsv4bench.worker.messages import ProgramSpec
 from dsv4bench.worker.program_cache import ProgramCache
@@ -40,9 +41,12 @@ class EngineLife:
         """
         self.program_cache = ProgramCache(options.program_cache)
         programs = self.program_cache.programs(options.config, _program_sizes(options, layout))
+        lines = "".join(f"{line}\n" for line in self.program_cache.log)
         if options.server_log is not None:
             with options.server_log.open("a", encoding="utf-8") as log:
-                log.writelines(f"{line}\n" for line in self.program_cache.log)
+                log.write(lines)
+        if options.log_to_stderr:
+            write_lines(2, lines.encode())
         self.worker = TorchWorker(_worker_options(options, layout, programs))
         try:
             runner = ModelRunner(
@@ -98,6 +102,7 @@ def _worker_options(
         dispatch_timeout_s=options.dispatch_timeout_s,
         rank_logs=options.rank_logs,
         server_log=options.server_log,
+        log_to_stderr=options.log_to_stderr,
     )
 
 

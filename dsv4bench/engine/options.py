@@ -15,7 +15,8 @@ from dsv4bench.model.config import ModelConfig
 class EngineOptions(EngineSettings, frozen=True):
     """How to run the engine: its settings, the model, and where things lie.
 
-    `pages` bounds the cache pages of a rank, per cache group; by default nobody runs out.
+    `pages` bounds the cache pages of a rank, per cache group; by default nobody runs out. `log_to_stderr` writes to the
+    process's stderr, whole lines, what `server_log` would get.
     """
 
     config: ModelConfig
@@ -24,6 +25,7 @@ class EngineOptions(EngineSettings, frozen=True):
     program_cache: Path | None = None
     rank_logs: tuple[Path, ...] = ()
     server_log: Path | None = None
+    log_to_stderr: bool = False
 
 
 def check_options(options: EngineOptions) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -56,10 +56,16 @@ class RequestHandle:
     prefills + steps + accepted = tokens + discarded. `cached_tokens` is how many positions its starts, all together, did
     not have to prefill. `rank` is that of the latest start; `arrival` is the scheduler's number of the request, in order
     of arrival.
+
+    `listener` is called with the handle in the engine's thread whenever tokens were published, with the counts of the step
+    that published them, and when the request has ended. It must return at once and raise nothing.
     """
 
-    def __init__(self, request: Request, send_ns: int) -> None:
+    def __init__(
+        self, request: Request, send_ns: int, listener: Callable[[RequestHandle], None] | None = None
+    ) -> None:
         self.request = request
+        self._listener = listener
         self.send_ns = send_ns
         self.arrival = 0
         self.rank: int | None = None
@@ -80,13 +86,17 @@ class RequestHandle:
         """Add tokens that arrived together."""
         self.token_ids.extend(token_ids)
         self.token_times_ns.extend([now_ns] * len(token_ids))
+        if self._listener is not None:
+            self._listener(self)
 
     def finish(self, reason: FinishReason, error: BaseException | None = None) -> None:
         """End the request; the first end counts."""
         if self.finish_reason is None:
-            self.finish_reason = reason
             self.error = error
+            self.finish_reason = reason
             self._finished.set()
+            if self._listener is not None:
+                self._listener(self)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; False when `timeout` seconds passed first."""

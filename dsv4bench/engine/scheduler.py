@@ -294,23 +294,24 @@ class Scheduler:
         handle.accepted += len(tokens) - 1
         self.counts.proposed += self._speculative_tokens
         self.counts.accepted += len(tokens) - 1
-        handle.discarded += len(tokens) - self._publish(request, tokens, now_ns)
+        self._publish(request, tokens, now_ns)
 
-    def _publish(self, request: ActiveRequest, tokens: Sequence[int], now_ns: int) -> int:
-        """Publish up to the request's end; returns how many tokens were kept."""
+    def _publish(self, request: ActiveRequest, tokens: Sequence[int], now_ns: int) -> None:
+        """Publish up to the request's end, and count what is behind it."""
         handle, wanted = request.handle, request.request
         kept = list(tokens[: wanted.max_tokens - len(handle.token_ids)])
         stopped = False
         if not wanted.ignore_eos and self._eos in kept:
             kept = kept[: kept.index(self._eos) + 1]
             stopped = True
-        handle.publish(kept, now_ns)
+        # Whoever listens to the publication reads these counts.
+        handle.discarded += len(tokens) - len(kept)
         self.counts.tokens += len(kept)
+        handle.publish(kept, now_ns)
         if stopped:
             handle.finish("stop")
         elif len(handle.token_ids) >= wanted.max_tokens:
             handle.finish("length")
-        return len(kept)
 
     def _release(self) -> None:
         for seats in self._seats:

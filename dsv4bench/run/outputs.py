@@ -56,6 +56,20 @@ def describe(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+def write_client_files(
+    directory: RunDirectory,
+    records: Sequence[RequestRecord],
+    speculative_tokens: int,
+    profile_level: str | None,
+) -> None:
+    """Every file of the client's view; `profile_level` is what the serving profiler kept, None where it was off."""
+    write_requests(directory.requests, records)
+    measured = [record for record in records if record.phase == "measured"]
+    write_responses(directory.responses, measured)
+    write_prompt_manifest(directory.prompt_manifest, measured)
+    write_performance_summary(directory.performance_summary, measured, speculative_tokens, profile_level)
+
+
 def write_requests(path: Path, records: Sequence[RequestRecord]) -> None:
     """`requests.jsonl`: one record a line, through a rename."""
     partial = path.with_name(path.name + ".partial")
@@ -97,7 +111,7 @@ def write_prompt_manifest(path: Path, records: Sequence[RequestRecord]) -> None:
 
 def append_request_lines(path: Path, records: Sequence[RequestRecord]) -> None:
     """Add to the server's log what upstream's server says of each request that it completed, in its words."""
-    lines = "".join(line for record in records for line in _request_lines(record))
+    lines = "".join(line for record in records for line in request_lines(record))
     if not lines:
         return
     log = open_append(path)
@@ -107,8 +121,11 @@ def append_request_lines(path: Path, records: Sequence[RequestRecord]) -> None:
         os.close(log)
 
 
-def _request_lines(record: RequestRecord) -> list[str]:
-    """How many of its drafts were accepted, and how long it took; nothing of a request that did not complete."""
+def request_lines(record: RequestRecord) -> list[str]:
+    """What upstream's server logs of a request: how many of its drafts were accepted, and how long it took.
+
+    Nothing of one that did not complete.
+    """
     times = record.token_times_ns
     if record.finish_reason not in _COMPLETED or not times:
         return []

@@ -50,17 +50,28 @@ class Recorder(Protocol):
         ...
 
     def complete(
-        self, name: str, category: str, start_ns: int, end_ns: int, *, level: Level = "e2e", **args: Any
+        self,
+        name: str,
+        category: str,
+        start_ns: int,
+        end_ns: int,
+        *,
+        level: Level = "e2e",
+        lane: int | None = None,
+        **args: Any,
     ) -> None:
-        """Record a span measured by the caller, in ns of CLOCK_MONOTONIC (`time.perf_counter_ns`)."""
+        """Record a span measured by the caller, in ns of CLOCK_MONOTONIC (`time.perf_counter_ns`).
+
+        `lane` is where it is drawn instead of the calling thread, as `tid`: spans of tasks that share a thread overlap.
+        """
         ...
 
     def instant(self, name: str, category: str, *, level: Level = "e2e", **args: Any) -> None:
         """Record a point in time on the calling thread."""
         ...
 
-    def name_thread(self, label: str) -> None:
-        """Name the calling thread in the trace."""
+    def name_thread(self, label: str, lane: int | None = None) -> None:
+        """Name the calling thread in the trace, or a lane of `complete`."""
         ...
 
     def start(self) -> None:
@@ -185,11 +196,19 @@ class SpanRecorder:
         return _Span(self, name, category, args)
 
     def complete(
-        self, name: str, category: str, start_ns: int, end_ns: int, *, level: Level = "e2e", **args: Any
+        self,
+        name: str,
+        category: str,
+        start_ns: int,
+        end_ns: int,
+        *,
+        level: Level = "e2e",
+        lane: int | None = None,
+        **args: Any,
     ) -> None:
         """Record a span measured by the caller, in ns of CLOCK_MONOTONIC (`time.perf_counter_ns`)."""
         if level in self._levels:
-            self._keep(name, category, start_ns, end_ns, args)
+            self._keep(name, category, start_ns, end_ns, args, lane)
 
     def instant(self, name: str, category: str, *, level: Level = "e2e", **args: Any) -> None:
         """Record a point in time on the calling thread."""
@@ -202,10 +221,11 @@ class SpanRecorder:
         )
         self._flush_when_due(buffer, now_ns)
 
-    def name_thread(self, label: str) -> None:
-        """Name the calling thread in the trace; kept outside the profile window as well."""
+    def name_thread(self, label: str, lane: int | None = None) -> None:
+        """Name the calling thread or a lane in the trace; kept outside the profile window as well."""
         buffer = self._thread_buffer()
-        buffer.events.append(_Metadata("thread_name", "M", self._pid, buffer.ident, {"name": label}))
+        tid = buffer.ident if lane is None else lane
+        buffer.events.append(_Metadata("thread_name", "M", self._pid, tid, {"name": label}))
 
     def start(self) -> None:
         """Open the profile window: spans that begin from now on are kept."""
@@ -233,14 +253,23 @@ class SpanRecorder:
                 os.close(self._descriptor)
                 self._descriptor = None
 
-    def _keep(self, name: str, category: str, start_ns: int, end_ns: int, args: dict[str, Any]) -> None:
+    def _keep(
+        self,
+        name: str,
+        category: str,
+        start_ns: int,
+        end_ns: int,
+        args: dict[str, Any],
+        lane: int | None = None,
+    ) -> None:
         if start_ns < self._window_start_ns:
             return
         buffer = self._thread_buffer()
+        tid = buffer.ident if lane is None else lane
         # Both ends are rounded down alike, so that a span inside another stays inside it.
         start_us = start_ns // 1000
         buffer.events.append(
-            _Complete(name, category, "X", start_us, end_ns // 1000 - start_us, self._pid, buffer.ident, args)
+            _Complete(name, category, "X", start_us, end_ns // 1000 - start_us, self._pid, tid, args)
         )
         self._flush_when_due(buffer, end_ns)
 
@@ -343,14 +372,22 @@ class NullRecorder:
         return _NULL_SPAN
 
     def complete(
-        self, name: str, category: str, start_ns: int, end_ns: int, *, level: Level = "e2e", **args: Any
+        self,
+        name: str,
+        category: str,
+        start_ns: int,
+        end_ns: int,
+        *,
+        level: Level = "e2e",
+        lane: int | None = None,
+        **args: Any,
     ) -> None:
         """Record nothing."""
 
     def instant(self, name: str, category: str, *, level: Level = "e2e", **args: Any) -> None:
         """Record nothing."""
 
-    def name_thread(self, label: str) -> None:
+    def name_thread(self, label: str, lane: int | None = None) -> None:
         """Record nothing."""
 
     def start(self) -> None:

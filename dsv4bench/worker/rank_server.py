@@ -25,6 +25,7 @@ import torch
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from dsv4bench.model.exchange import ExpertExchange, LocalExchange
+from dsv4bench.tracing.append import write_lines
 from dsv4bench.worker.arena import SharedRegion
 from dsv4bench.worker.board import Board
 from dsv4bench.worker.device_phases import DevicePhases, StampedExchange
@@ -46,6 +47,7 @@ from dsv4bench.worker.rank import Rank, RankContext
 
 _PR_SET_PDEATHSIG = 1
 _CHUNK = 1 << 16
+_STDERR = 2
 
 
 def main() -> None:
@@ -88,7 +90,10 @@ class LogSink:
 
     def _write(self, data: bytes) -> None:
         for fd in self._fds:
-            os.write(fd, data)
+            if fd == _STDERR:
+                write_lines(fd, data)
+            else:
+                os.write(fd, data)
 
 
 class RankServer:
@@ -143,7 +148,7 @@ class RankServer:
             os.close(writer)
             os.close(spec.rank_sockets[rank])
             log = [_open_log(spec.rank_logs[rank])] if spec.rank_logs else []
-            sink = LogSink((log + server_log) or [2])
+            sink = LogSink((log + server_log) or [_STDERR])
             self._alive[rank] = pid
             self._sinks[rank] = (reader, sink)
             self._selector.register(reader, selectors.EVENT_READ, partial(self._read, rank))

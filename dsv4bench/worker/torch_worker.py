@@ -37,6 +37,7 @@ class WorkerOptions:
 
     `setup` names a function `module:name` that the rank server calls once, before it forks, with `setup_argument`;
     it returns a function `RankContext -> object` whose methods are the programs. Times in seconds, sizes in bytes.
+    Without logs the ranks write to this process's stderr; `log_to_stderr` has its own records of dispatches there too.
     """
 
     ranks: int
@@ -52,6 +53,7 @@ class WorkerOptions:
     keep_encoded_arguments: bool = True
     rank_logs: tuple[Path, ...] = ()
     server_log: Path | None = None
+    log_to_stderr: bool = False
 
 
 class TorchWorker:
@@ -80,12 +82,7 @@ class TorchWorker:
         self._closing = False
         self._closed = False
 
-        log_fd = (
-            os.open(options.server_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            if options.server_log
-            else None
-        )
-        self._node_trace = NodeTrace(log_fd)
+        self._node_trace = NodeTrace(_open_node_log(options))
         self._exchange = SharedRegion.create("exchange", options.exchange_bytes)
         self.window_resets = 0
         board = SharedRegion.create("board", Board.size(options.ranks))
@@ -159,6 +156,11 @@ class TorchWorker:
             self._server.hang_up()
             self._watcher.join()
             self._node_trace.close()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What made it fail, if anything did: a rank may end while nothing is in flight."""
+        return self._in_flight.error
 
     # Memory
 
@@ -396,6 +398,12 @@ class TorchWorker:
                     f"still waiting for {pids}"
                 )
             )
+
+
+def _open_node_log(options: WorkerOptions) -> int | None:
+    if options.server_log:
+        return os.open(options.server_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    return os.dup(2) if options.log_to_stderr else None
 
 
 def _receive(endpoint: socket.socket) -> bytes:
