@@ -18,6 +18,7 @@ import msgspec
 from analyzers.errors import UnusableInputError
 from analyzers.gate.model import GatePolicy
 from analyzers.gate.policy import policy_of_table
+from analyzers.report.published import PublishedRun, published_of_table
 from analyzers.text.documents import read_toml
 from dsv4bench.engine.settings import EngineSettings
 from dsv4bench.errors import UsageError
@@ -108,6 +109,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     check: CheckSection = CheckSection()
     gate: GatePolicy = GatePolicy()
     """`[gate]`: what the performance gate judges of runs of this profile."""
+    published: PublishedRun | None = None
+    """`[published]`: figures of this workload that somebody published, which reports show beside the measured ones."""
 
 
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -117,7 +120,11 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "trace": TraceSection,
     "check": CheckSection,
     "gate": GatePolicy,
+    "published": PublishedRun,
 }
+_OF_ANALYZERS = ("gate", "published")
+"""Sections whose keys the analyzers check: they read them too."""
+
 _HEADER = ("name", "description", "schema_version")
 
 
@@ -164,6 +171,8 @@ def profile_as_toml(profile: Profile) -> str:
     document = profile_as_dict(profile)
     lines = [f"{key} = {toml_value(document[key])}" for key in _HEADER]
     for section in _SECTIONS:
+        if document[section] is None:
+            continue
         lines += ["", f"[{section}]"]
         lines += [
             f"{key} = {toml_value(value)}" for key, value in document[section].items() if value is not None
@@ -241,10 +250,12 @@ def _convert(document: Mapping[str, Any], source: str) -> Profile:
     sections: dict[str, Any] = {
         section: _convert_section(document.get(section, {}), section, source)
         for section in _SECTIONS
-        if section != "gate"
+        if section not in _OF_ANALYZERS
     }
     try:
         sections["gate"] = policy_of_table(document.get("gate", {}), source)
+        if "published" in document:
+            sections["published"] = published_of_table(document["published"], source)
     except UnusableInputError as error:
         raise UsageError(str(error)) from error
     return Profile(
@@ -345,8 +356,12 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """Write a string, number, boolean, list of strings or table; JSON and TOML agree on the first but for DEL."""
+    """Write a string, number, boolean, list or table; JSON and TOML agree on the first but for DEL."""
     if isinstance(value, dict):
         kept = [f"{toml_value(key)} = {toml_value(item)}" for key, item in value.items() if item is not None]
         return "{" + ", ".join(kept) + "}"
+    if isinstance(value, list):
+        items = [toml_value(item) for item in value]
+        tables = any(isinstance(item, dict) for item in value)
+        return "[\n    " + ",\n    ".join(items) + ",\n]" if tables else f"[{', '.join(items)}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

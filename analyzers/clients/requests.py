@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
@@ -16,7 +15,6 @@ from analyzers.statistics.summary import Summary, summarize
 from analyzers.table.intervals import Interval
 from analyzers.table.spans import Int64s
 
-_ERRORS = 5
 _SECOND_NS = 1_000_000_000
 
 
@@ -98,8 +96,6 @@ class RequestFigures(msgspec.Struct, frozen=True):
     """Fields of records that lack tokens or times, and may hold them under a name that is not known here."""
     peak_unavailable: str | None = None
     """Why there is no peak; None where there is one."""
-    errors: dict[str, int] = {}
-    """The most frequent errors of failed requests, and how many have each."""
 
 
 def measure_requests(timings: Sequence[RequestTiming], slos: Slos | None = None) -> list[RequestFigures]:
@@ -184,9 +180,6 @@ def _measure(
         tokens_unknown=len(good) - len(counts),
         fields_not_understood=sorted({name for timing in good for name in timing.not_understood}),
         peak_unavailable=peak if isinstance(peak, str) else None,
-        errors=dict(
-            Counter(timing.error for timing in timings if timing.error is not None).most_common(_ERRORS)
-        ),
     )
 
 

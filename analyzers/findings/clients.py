@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from statistics import median
 
@@ -17,26 +18,26 @@ from analyzers.text.words import counted, milliseconds, some_of
 COLD_START_RATIO = 3
 """How many times slower than the rest a first wave must be to be reported."""
 
-
 COLD_STEPS_SHARE = 20
 """One in so many steps, the first ones, is compared with the rest."""
+
+_REASONS_SHOWN = 3
+_REASON_LENGTH = 300
+"""Of the words of an error that are told, characters."""
 
 
 def clients(measured: Measured, report: Report) -> Iterable[Finding]:
     """What is wrong with requests, warm-up, resources and MTP's tokens."""
     for figures in report.requests:
-        yield from _requests(figures)
+        timings = measured.recording.requests
+        errors = [timing.error for timing in timings if timing.phase == figures.phase and timing.error]
+        yield from _requests(figures, errors)
     yield from _cold_start(measured.recording)
     for pipeline in measured.pipelines:
         yield from _cold_steps(pipeline)
     yield from _tokens(report)
     yield from _resources(report)
     yield from _mtp_accuracy(report)
-
-
-def _errors(figures: RequestFigures) -> str:
-    """The most frequent errors, and how often they came."""
-    return "; ".join(f"{count} times: {error}" for error, count in list(figures.errors.items())[:2])
 
 
 def _tokens(report: Report) -> Iterable[Finding]:
@@ -55,7 +56,7 @@ def _tokens(report: Report) -> Iterable[Finding]:
     )
 
 
-def _requests(figures: RequestFigures) -> Iterable[Finding]:
+def _requests(figures: RequestFigures, errors: list[str]) -> Iterable[Finding]:
     if figures.failed:
         severity: Severity = "error" if figures.failed == figures.requests else "warning"
         title = f"failed={figures.failed} of {figures.requests} {figures.phase} requests"
@@ -63,8 +64,8 @@ def _requests(figures: RequestFigures) -> Iterable[Finding]:
             "requests_failed",
             severity,
             title,
-            f"a request that failed is in no latency; {_errors(figures)}",
-            "read the error of each in requests.jsonl or the table of requests",
+            f"a request that failed is in no latency{_reasons(errors)}",
+            "read the error of each in requests.jsonl, or in the table of requests of report.html",
         )
     if figures.cut:
         title = f"{counted(figures.cut, f'{figures.phase} request')} in flight when the time was up (edge={figures.cut})"
@@ -81,6 +82,21 @@ def _requests(figures: RequestFigures) -> Iterable[Finding]:
             f"1 + steps + accepted differs from the tokens of {counted(len(mtp.identity_broken), 'request')}"
         )
         yield Finding("mtp_identity", "warning", title, f"first: request {mtp.identity_broken[0]}")
+
+
+def _reasons(errors: list[str]) -> str:
+    """The errors that most requests failed with, the most frequent first, and how many others there are."""
+    counts = Counter(errors).most_common()
+    told = [f"{count} with {_shortened(error)}" for error, count in counts[:_REASONS_SHOWN]]
+    if len(counts) > _REASONS_SHOWN:
+        rest = sum(count for _, count in counts[_REASONS_SHOWN:])
+        told.append(f"{rest} with {counted(len(counts) - _REASONS_SHOWN, 'other error')}")
+    return "".join(f"; {reason}" for reason in told)
+
+
+def _shortened(error: str) -> str:
+    text = " ".join(error.split())
+    return text if len(text) <= _REASON_LENGTH else f"{text[:_REASON_LENGTH]}..."
 
 
 def _unknown(figures: RequestFigures) -> Iterable[Finding]:

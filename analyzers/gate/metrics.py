@@ -10,9 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import msgspec
+from typing import Literal
 
 from analyzers.clients.requests import RequestFigures
 from analyzers.clients.stated import StatedFigures
@@ -20,7 +18,7 @@ from analyzers.errors import UnusableInputError
 from analyzers.gate.directions import better_by_name
 from analyzers.ranks.skew import RankSkew
 from analyzers.report.model import Report
-from analyzers.statistics.summary import Summary
+from analyzers.report.paths import UNITS, begins_in, figure_at, path_unit
 from analyzers.steps.bubbles import StepPhase
 from analyzers.table.callables import is_prefill
 
@@ -201,9 +199,7 @@ _STATED: dict[str, tuple[Callable[[StatedFigures], float | None], float]] = {
 }
 """What stands for a metric where no client measured the requests: what the server and its files state."""
 
-_UNITS = (("_per_s", "/s"), ("_tok_s", "tokens/s"), ("_ms", "ms"), ("_us", "us"), ("_ns", "ns"), ("_s", "s"))
 _TAG = re.compile(r"\[[^\]]*\]$")
-_PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 def metric(name: str, better: Better | None = None) -> Metric:
@@ -247,10 +243,10 @@ def unit_of(name: str) -> str:
     if (stem := base_in_registry(base)) is not None:
         return _REGISTRY[stem][0].unit
     if is_path(name):
-        return _path_unit(name)
+        return path_unit(name)
     if "/" in base:
         return base.rpartition(" ")[2] if base.rpartition(" ")[2].count("/") == 1 else ""
-    return next((unit for suffix, unit in _UNITS if base.endswith(suffix)), "")
+    return next((unit for suffix, unit in UNITS if base.endswith(suffix)), "")
 
 
 def canonical(name: str) -> str:
@@ -275,7 +271,7 @@ def base_in_registry(base: str) -> str | None:
     """The registry's name of a name without its tag, with or without the unit behind it; None where it has none."""
     if base in _REGISTRY:
         return base
-    for suffix, unit in _UNITS:
+    for suffix, unit in UNITS:
         stem = base.removesuffix(suffix)
         if stem != base and stem in _REGISTRY and _REGISTRY[stem][0].unit in (unit, f"tokens{unit}"):
             return stem
@@ -283,9 +279,8 @@ def base_in_registry(base: str) -> str | None:
 
 
 def is_path(name: str) -> bool:
-    """Whether `name` reads as the path of a figure in a report: fields with dots, items with `[number]`."""
-    parts = _PART.findall(name)
-    return "." in name and bool(parts) and parts[0][0] in Report.__struct_fields__
+    """Whether `name` reads as the path of a figure in a report."""
+    return begins_in(name, Report)
 
 
 def suggestion(name: str, also: Iterable[str] = ()) -> str:
@@ -338,43 +333,7 @@ def stated_basis(report: Report) -> str | None:
 
 
 def _at_path(report: Report, path: str) -> float | None:
-    place: Any = report
-    walked = ""
-    for field, index in _PART.findall(path):
-        if place is None:
-            return None
-        if index:
-            if not isinstance(place, list | tuple):
-                raise UnusableInputError(f"metric {path}: {walked} is no list in the report")
-            if int(index) >= len(place):
-                return None
-            place, walked = place[int(index)], f"{walked}[{index}]"
-            continue
-        known = _fields(place)
-        if field not in known:
-            near = difflib.get_close_matches(field, known, n=3, cutoff=0.4) or known
-            raise UnusableInputError(
-                f"metric {path}: {walked or 'the report'} has no {field!r}; it has {', '.join(near)}"
-            )
-        place = place[field] if isinstance(place, dict) else getattr(place, field)
-        walked = f"{walked}.{field}".lstrip(".")
-    if place is None:
-        return None
-    if isinstance(place, bool) or not isinstance(place, int | float):
-        inside = ", ".join(_fields(place))
-        raise UnusableInputError(f"metric {path} is no number" + (f"; it holds {inside}" if inside else ""))
-    return float(place)
-
-
-def _fields(place: Any) -> list[str]:
-    if isinstance(place, dict):
-        return [str(key) for key in place]
-    return list(place.__struct_fields__) if isinstance(place, msgspec.Struct) else []
-
-
-def _path_unit(path: str) -> str:
-    """ns, for times that are not named otherwise; nothing for counts and rates."""
-    leaf = path.rpartition(".")[2]
-    summary = leaf in Summary.__struct_fields__ and leaf != "n" and not path.startswith("observations")
-    unit = next((unit for suffix, unit in _UNITS if leaf.endswith(suffix)), "")
-    return "ns" if summary else unit
+    try:
+        return figure_at(report, path)
+    except UnusableInputError as error:
+        raise UnusableInputError(f"metric {error}") from error

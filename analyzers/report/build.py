@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from analyzers.charts.series import measure_series
@@ -28,6 +29,7 @@ from analyzers.report.model import (
     SpanFigures,
     StepFigures,
 )
+from analyzers.report.published import PublishedComparison, beside_published
 from analyzers.statistics.summary import Summary, exact_sum, summarize
 from analyzers.steps.blocking import blocking_runs, durations_of
 from analyzers.steps.bubbles import StepTime, measure_step_time
@@ -53,7 +55,7 @@ def build_report(measured: Measured) -> Report:
     spans = recording.spans
     kinds = spans.kind != Kind.INSTANT
     lanes, nesting = measure_lanes(spans)
-    return Report(
+    report = Report(
         schema_version=SCHEMA_VERSION,
         inputs=recording.reports,
         filters=options.filters.statements,
@@ -92,6 +94,15 @@ def build_report(measured: Measured) -> Report:
         series=measure_series(measured),
         stated=_stated(measured),
     )
+    return msgspec.structs.replace(report, published=_published(measured, report))
+
+
+def _published(measured: Measured, report: Report) -> PublishedComparison | None:
+    """What was published of the run's workload; it is of all of the run, never of a part."""
+    manifest = measured.recording.manifest
+    if manifest is None or measured.options.filters.statements:
+        return None
+    return beside_published(report, manifest.profile)
 
 
 def _stated(measured: Measured) -> StatedFigures | None:

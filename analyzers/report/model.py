@@ -21,6 +21,7 @@ from analyzers.recording.rank_map import NamedBy, RankDevice
 from analyzers.report.finding import Finding as Finding
 from analyzers.report.finding import FindingCode as FindingCode
 from analyzers.report.finding import Severity as Severity
+from analyzers.report.published import PublishedComparison
 from analyzers.rundir import ClientFacts, MtpAccuracy, ServerFacts, TracingSetting
 from analyzers.statistics.summary import Summary
 from analyzers.steps.bubbles import StepTime
@@ -174,6 +175,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """What charts draw."""
     stated: StatedFigures | None = None
     """What the server and its files state of the requests; null, and left out, where a client measured some."""
+    published: PublishedComparison | None = None
+    """What was published of the run's workload, beside what it measured; null, and left out, where nothing was."""
     runs: list[RunReport] = []
     """Where the inputs are of several runs: each of them, with all figures of its own. [], and left out, for one run."""
 

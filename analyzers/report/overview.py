@@ -24,10 +24,11 @@ def overview(report: Report) -> Table | None:
 def _run(report: Report) -> list[list[str]]:
     rows = []
     if report.run is not None:
-        depth = UNAVAILABLE if report.run.depth is None else str(report.run.depth)
-        what = (
-            f"{report.run.profile}: {report.run.status}, {counted(report.run.ranks, 'rank')}, depth {depth}"
-        )
+        what = f"{report.run.profile}: {report.run.status}"
+        if report.run.ranks or report.run.server is None:
+            # Nobody says how many ranks another server has, nor how deep its pipeline is.
+            depth = UNAVAILABLE if report.run.depth is None else str(report.run.depth)
+            what += f", {counted(report.run.ranks, 'rank')}, depth {depth}"
         if report.run.restarts:
             what += f", {report.run.restarts} restarts"
         rows.append(["run", what, "run.json"])

@@ -15,6 +15,7 @@ from analyzers.recording.rank_map import RankDevice
 from analyzers.report.input_tables import input_tables
 from analyzers.report.model import Report, SpanFigures, StepFigures
 from analyzers.report.overview import output_tokens, overview
+from analyzers.report.published_table import published_table
 from analyzers.report.request_lives_table import request_lives_table
 from analyzers.report.stated_table import stated_table
 from analyzers.statistics.summary import Summary
@@ -57,8 +58,7 @@ def report_tables(report: Report, *, full: bool = True) -> list[Table]:
         report = _essential(report)
     summary = overview(report)
     tables = [summary] if summary is not None else []
-    if report.stated is not None:
-        tables.append(stated_table(report.stated))
+    tables += _told_by_others(report)
     if full or report.lost or summary is None:
         tables.append(_inputs(report))
     for name in dict.fromkeys(figures.callable for figures in report.steps):
@@ -85,6 +85,12 @@ def report_tables(report: Report, *, full: bool = True) -> list[Table]:
 def _request_tables(report: Report) -> list[Table]:
     tables = [table for figures in report.requests for table in _requests(figures)]
     return tables + ([request_lives_table(report.request_lives)] if report.request_lives is not None else [])
+
+
+def _told_by_others(report: Report) -> list[Table]:
+    """What was published of the workload, and what the server states of its requests."""
+    tables = [published_table(report.published)] if report.published is not None else []
+    return tables + ([stated_table(report.stated)] if report.stated is not None else [])
 
 
 def _essential(report: Report) -> Report:

@@ -221,10 +221,11 @@ class ServedRun:
         """Ask a server whose model nobody named."""
         if self._endpoint.model:
             return
-        models = await self._questions.models()
+        models, failure = await self._questions.models()
         if len(models) != 1:
+            why = failure or f"/v1/models names {', '.join(models) or 'no model'}"
             raise EngineError(
-                f"{self._server.url}/v1/models names {', '.join(models) or 'no model'}: say which one with --set "
+                f"{self._server.url}: {why}; where it is up, say which model is meant with --set "
                 "server.served_model_name=NAME"
             )
         self._endpoint = dataclasses.replace(self._endpoint, model=models[0])

@@ -17,6 +17,7 @@ from dsv4bench.server_kinds.resolve import ResolvedServer
 
 _QUESTION_S = 30.0
 _WORDS = 300
+_MODELS = "/v1/models"
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,16 @@ class ServerQuestions:
             return Asked(time.perf_counter_ns(), "this kind of server has no metrics")
         return await self._ask("GET", table.path, _QUESTION_S)
 
-    async def models(self) -> list[str]:
-        """The names of its models; [] where it does not tell."""
-        asked = await self._ask("GET", "/v1/models", _QUESTION_S)
+    async def models(self) -> tuple[list[str], str | None]:
+        """The names of its models, and why it tells none: [] and a sentence where it does not."""
+        asked = await self._ask("GET", _MODELS, _QUESTION_S)
+        if asked.failure is not None:
+            return [], f"{_MODELS} failed: {asked.failure}"
         try:
-            document = msgspec.json.decode(asked.text)
-            return [str(model["id"]) for model in document["data"]]
+            names = [str(model["id"]) for model in msgspec.json.decode(asked.text)["data"]]
         except (msgspec.DecodeError, KeyError, TypeError):
-            return []
+            return [], f"{_MODELS} answers with no list of models: {asked.text[:_WORDS].strip()}"
+        return names, None
 
     async def _profile(self, which: str) -> Asked:
         table = self._server.profiling

@@ -34,7 +34,8 @@ class EndpointTable(_Table, frozen=True, kw_only=True):
     """`[endpoint]`: how requests are put; see `dsv4bench.load.endpoint.Endpoint`."""
 
     api: Literal["completions", "chat"] = "completions"
-    path: Path = "/v1/completions"
+    path: Path | None = None
+    """That of the `api` in OpenAI's interface where it is not set."""
     model: str = "{served_model_name}"
     prompt: Literal["token_ids", "text"] = "text"
     length_fields: tuple[Text, ...] = ("max_tokens",)

@@ -26,6 +26,7 @@ PROFILE_FILE = "profile.toml"
 """The profile as the server of a run gets it, in its output directory."""
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w*)\}")
 _HIDDEN = "(secret)"
+_PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,7 @@ def _endpoint(kind: ServerKind, url: str, fill: _Filler) -> Endpoint:
         url=url,
         model=fill.text("endpoint.model", table.model),
         api=table.api,
-        path=table.path,
+        path=table.path or _PATHS[table.api],
         prompt_as=table.prompt,
         length_fields=tuple(table.length_fields),
         fields=table.fields,

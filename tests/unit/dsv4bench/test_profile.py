@@ -18,7 +18,7 @@ from dsv4bench.profile import (
     profile_as_toml,
 )
 
-SHIPPED = ["ep4-depth2-soak", "gbs32-mtp1", "longctx", "mtp-accuracy", "smoke"]
+SHIPPED = ["ep4-depth2-soak", "gbs32-mtp1", "longctx", "mtp-accuracy", "serving-20", "smoke"]
 MINIMAL = 'name = "mine"\n[load]\nrequests = 2\noutput_tokens = 8\nprompt_tokens = 4\n'
 
 
@@ -256,6 +256,7 @@ def test_the_command_lists_every_profile(capsys: pytest.CaptureFixture[str]) -> 
         ["gbs32-mtp1", "8", "32", "256", "1"],
         ["longctx", "2", "2", "32", "1"],
         ["mtp-accuracy", "8", "16", "64", "1"],
+        ["serving-20", "8", "1", "20", "1"],
         ["smoke", "8", "1", "20", "1"],
     ]
 

@@ -1,5 +1,6 @@
 """What is said of a server that was measured: which one, its drafts, and the traces that it did not give."""
 
+import json
 from pathlib import Path
 
 from analyzers.analysis import analyze, judge
@@ -7,7 +8,7 @@ from analyzers.gate.comparability import run_config
 from analyzers.report.overview import overview
 from analyzers.rundir import RunDirectory, ServerDrafts, ServerFacts
 from analyzers.text.tables import Row
-from tests.builders.manifests import manifest, write_manifest
+from tests.builders.manifests import device_map, manifest, write_manifest
 
 REQUEST = (
     b'{"request_id":"r0","rank":null,"prompt_token_ids":[],"output_token_ids":[],"send_ns":1000,"token_times_ns":[],'
@@ -61,3 +62,38 @@ def test_a_server_kind_is_part_of_what_must_be_equal(tmp_path: Path) -> None:
         "server.health.path": "/health",
     }
     assert not any(key.startswith("server") for key in run_config(manifest()))
+
+
+def test_nothing_is_said_of_ranks_that_a_foreign_server_does_not_tell_of(tmp_path: Path) -> None:
+    server = ServerFacts("vllm", "http://127.0.0.1:1", started=False)
+    (tmp_path / "own").mkdir()
+    table = overview(analyze([run_of(server, tmp_path).root]))
+    assert table is not None
+    assert table.rows[0][1] == "test: complete"
+    directory = RunDirectory(tmp_path / "own")
+    write_manifest(directory, server=server, device_map=device_map(range(2)))
+    directory.requests.write_bytes(REQUEST)
+    table = overview(analyze([directory.root]))
+    assert table is not None
+    assert table.rows[0][1] == "test: complete, 2 ranks, depth 2"
+
+
+def test_failed_requests_say_why_the_most_frequent_reason_first(tmp_path: Path) -> None:
+    refused = "HTTP 422: unexpected field; ignore_eos is governed by server.endpoint.fields"
+    errors = ["timed out", refused, refused, "a", "b", None]
+    lines = [
+        REQUEST.replace(b'"r0"', b'"r%d"' % number).replace(
+            b'"finish_reason":"length"', f'"error":{json.dumps(error)},"finish_reason":null'.encode()
+        )
+        if error
+        else REQUEST
+        for number, error in enumerate(errors, 1)
+    ]
+    run_of(ServerFacts("vllm", "http://127.0.0.1:1", started=False), tmp_path).requests.write_bytes(
+        b"".join(lines)
+    )
+    (finding,) = (entry for entry in analyze([tmp_path]).findings if entry.code == "requests_failed")
+    assert finding.title == "failed=5 of 6 measured requests"
+    assert finding.evidence == (
+        f"a request that failed is in no latency; 2 with {refused}; 1 with timed out; 1 with a; 1 with 1 other error"
+    )
