@@ -214,7 +214,7 @@ class ClientFacts(msgspec.Struct, frozen=True):
     """How well the client that sent the measured requests kept up with its plan; times in int64 ns."""
 
     cpu_share: float | None
-    """Processor time of its thread or process over the time of the batch."""
+    """Processor time of its thread over the time of the batch."""
     most_in_flight: int
     send_lag_p99_ns: int | None
     """How long after its planned time a request was sent; None where nothing was planned (closed loop)."""
@@ -265,6 +265,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
     server: ServerFacts | None = None
     """The server that was measured; None for the embedded engine."""
+    planned_output_tokens: int | None = None
+    """What the measured batch asks for in all; None in runs from before it was written down."""
     client: ClientFacts | None = None
     """How the load was put on; None where nobody watched the client."""
 
@@ -280,6 +282,8 @@ class Manifest(msgspec.Struct, frozen=True):
         load = self.profile.get("load", {})
         if not load.get("ignore_eos", True):
             return None
+        if self.planned_output_tokens is not None:
+            return self.planned_output_tokens
         requests, output_tokens = load.get("requests"), load.get("output_tokens")
         if isinstance(requests, int) and isinstance(output_tokens, int):
             return requests * output_tokens

@@ -22,6 +22,7 @@ from analyzers.report.published import PublishedRun, published_of_table
 from analyzers.text.documents import read_toml
 from dsv4bench.engine.settings import EngineSettings
 from dsv4bench.errors import UsageError
+from dsv4bench.load.settings import PROMPT_KINDS, LoadSection, contradiction
 from dsv4bench.tracing.settings import Level, parse_levels
 
 SCHEMA_VERSION = 1
@@ -42,32 +43,6 @@ class ModelSection(_Section, frozen=True):
     preset: Text = "tiny"
     seed: CountOrZero = 0
     weights: Literal["bigram", "random"] = "bigram"
-
-
-class LoadSection(_Section, frozen=True):
-    """`[load]`: what is asked of the engine. Either `prompts` or `prompt_tokens` is set."""
-
-    requests: Count
-    output_tokens: Count
-    prompts: Annotated[list[Text], msgspec.Meta(min_length=1)] | None = None
-    """Used round robin."""
-    prompt_tokens: Count | None = None
-    """Length of synthetic prompts, drawn from the model's seed."""
-    ignore_eos: bool = True
-    temperature: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """0 is greedy."""
-    top_k: CountOrZero = 0
-    """Only this many of the likeliest tokens; 0 is all."""
-    top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
-    """Only the likeliest tokens that make up this probability."""
-    seed: CountOrZero = 0
-    """Of the draws, where temperature is above 0."""
-    concurrency: Count | None = None
-    """Most requests in flight at once; all of them where it is unset."""
-    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
-    """Of one request, from its sending to its end; one that takes longer has failed."""
-    warmup_batches: CountOrZero = 1
-    warmup_output_tokens: Count = 4
 
 
 class TraceSection(_Section, frozen=True):
@@ -144,8 +119,8 @@ def load_profile(
     `gate_defaults` is a table `[gate]` that lies under that of the profile, key by key; `environment` one `[trace]` that
     lies over it, and under the overrides.
 
-    A value is read as TOML, else as a string. Overriding one of `load.prompts` and `load.prompt_tokens`
-    unsets the other. Raises UsageError for an unknown name or key, a value that is not allowed, or lengths
+    A value is read as TOML, else as a string. Overriding one of the keys that say what prompts are unsets the others.
+    Raises UsageError for an unknown name or key, a value that is not allowed, or lengths
     that do not fit.
     """
     source, document = _read(name_or_path)
@@ -224,8 +199,10 @@ def _apply(document: dict[str, Any], override: str) -> None:
     if not isinstance(table, dict):
         return  # the profile itself is wrong there, and conversion says so
     table[key] = _override_value(text.strip())
-    if section == "load" and key in ("prompts", "prompt_tokens"):
-        table.pop("prompt_tokens" if key == "prompts" else "prompts", None)
+    if section == "load" and key in PROMPT_KINDS:
+        for other in PROMPT_KINDS:
+            if other != key:
+                table.pop(other, None)
 
 
 def _override_value(text: str) -> Any:
@@ -330,9 +307,8 @@ def _check_together(profile: Profile, source: str) -> None:
     """Check what no key can say alone: the kind of prompts, the trace levels, and that lengths fit."""
     load, engine = profile.load, profile.engine
     _ = profile.trace.levels  # raises for an unknown level
-    if (load.prompts is None) == (load.prompt_tokens is None):
-        given = "neither is" if load.prompts is None else "both are"
-        raise UsageError(f"{source}: set either load.prompts or load.prompt_tokens; {given} set")
+    if (wrong := contradiction(load)) is not None:
+        raise UsageError(f"{source}: {wrong}")
     if profile.check.mtp_off and (engine.mtp == 0 or load.temperature > 0):
         raise UsageError(
             f"{source}: check.mtp_off compares greedy outputs with MTP on and off: set engine.mtp to 1 or more (it is "

@@ -32,11 +32,12 @@ from analyzers.statistics.rank_tests import smallest_p_value
 from dsv4bench.errors import EngineError, RunInterruptedError
 from dsv4bench.gate.execute import RunOutcome, execute
 from dsv4bench.gate.sides import NAMES, Name, Side
+from dsv4bench.load.settings import PROMPT_KINDS
 
 MOST_FAILURES = 3
 """After so many failed runs of the head, no more are made: the verdict stands."""
 
-_PROMPTS = {"load.prompts", "load.prompt_tokens"}
+_PROMPTS = {f"load.{key}" for key in PROMPT_KINDS}
 
 
 class GateObserver(Protocol):

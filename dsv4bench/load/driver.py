@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 import msgspec
 
@@ -51,6 +51,35 @@ async def drive(
     return await batch.run()
 
 
+async def drive_until(
+    requests: Sequence[LoadRequest],
+    target: Target,
+    *,
+    phase: Phase,
+    concurrency: int | None,
+    progress: ProgressObserver,
+    keep: Callable[[LoadResult], None],
+    ended: Coroutine[None, None, None] | None = None,
+) -> None:
+    """`drive`, but no longer than until `ended` returns: then what is left has no one to answer it.
+
+    `keep` gets what became of the batch in every case, also where this task is cancelled.
+    """
+    sending = asyncio.create_task(
+        drive(requests, target, phase=phase, concurrency=concurrency, progress=progress)
+    )
+    watching = [asyncio.create_task(ended)] if ended is not None else []
+    try:
+        await asyncio.wait([sending, *watching], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in [sending, *watching]:
+            task.cancel()  # no matter to one that is done
+        try:
+            keep(await sending)
+        except BatchInterruptedError as stopped:
+            keep(stopped.result)
+
+
 class _Batch:
     def __init__(
         self,
@@ -74,7 +103,7 @@ class _Batch:
         self._loop_lag_ns = 0
 
     async def run(self) -> LoadResult:
-        cpu, begin = time.process_time_ns(), time.perf_counter_ns()
+        cpu, begin = time.thread_time_ns(), time.perf_counter_ns()
         self._begin_ns = begin + (_LEAD_NS if any(r.arrival_ns is not None for r in self._requests) else 0)
         ticker = asyncio.create_task(self._tick())
         try:
@@ -141,7 +170,7 @@ class _Batch:
             if task.done() and not task.cancelled() and task.exception() is None
         ]
         facts = ClientFacts(
-            cpu_share=(time.process_time_ns() - cpu_ns) / elapsed,
+            cpu_share=(time.thread_time_ns() - cpu_ns) / elapsed,
             most_in_flight=self._most,
             send_lag_p99_ns=None,
             send_lag_max_ns=None,

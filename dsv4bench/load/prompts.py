@@ -1,66 +1,87 @@
-"""Prompts of a load: the profile's texts, or synthetic ones of an exact length in tokens of the model."""
+"""Prompts of a load: texts, or synthetic ones of an exact length in tokens of the model."""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import cached_property
 
 from dsv4bench.errors import UsageError
 from dsv4bench.load.requests import Prompt
 from dsv4bench.model.tokenizer import Tokenizer
-from dsv4bench.profile import Profile
 
 _WORD = re.compile(r" [a-z]{2,}")
 _FIRST_WORD_ID = 1000
 """Lower ids are bytes and syllables."""
+_WORDS = 2048
+_FIRST_ID = 2
+"""Ids 0 and 1 are BOS and EOS."""
 
 
-def prompts_of(profile: Profile, vocab_size: int, *, texts: bool = False) -> list[Prompt]:
-    """One prompt a request: the profile's texts round robin, or synthetic ids drawn from the model's seed.
+class PromptMaker:
+    """Makes prompts for a model with `vocab_size` tokens.
 
-    With `texts`, synthetic prompts are words, for servers that take nothing else; the text of each has exactly the tokens
-    of its ids.
-
-    Raises:
-        UsageError: a text has tokens that a model of this vocabulary does not know.
+    With `texts`, synthetic prompts are rows of words, for servers that take nothing else: each word is one token, and the
+    tokenizer splits where words begin, so that the text has exactly the tokens of its ids.
     """
-    load = profile.load
-    if load.prompts is not None:
-        tokenizer = Tokenizer()
-        chosen = [load.prompts[index % len(load.prompts)] for index in range(load.requests)]
-        prompts = [Prompt(tuple(tokenizer.encode(text)), text) for text in chosen]
-        for prompt in prompts:
-            if max(prompt.token_ids) >= vocab_size:
-                raise UsageError(
-                    f"prompt {prompt.text!r} needs the full vocabulary, but model preset {profile.model.preset!r} has "
-                    f"{vocab_size} tokens; use a preset with the real vocabulary or set load.prompt_tokens"
-                )
-        return prompts
-    assert load.prompt_tokens is not None
-    if texts:
-        return list(_texts(load.requests, load.prompt_tokens, profile.model.seed))
-    draw = random.Random(profile.model.seed)
-    # Ids 0 and 1 are BOS and EOS.
-    return [
-        Prompt(tuple(draw.randrange(2, vocab_size) for _ in range(load.prompt_tokens)), None)
-        for _ in range(load.requests)
-    ]
 
+    def __init__(self, vocab_size: int, model: str, *, texts: bool) -> None:
+        self._vocab_size = vocab_size
+        self._model = model
+        self._texts = texts
 
-def _texts(requests: int, tokens: int, seed: int) -> Iterator[Prompt]:
-    """Prompts of words of one token each; a row of them is split where the words are."""
-    tokenizer = Tokenizer()
-    draw = random.Random(seed)
-    words: list[int] = []
-    while len(words) < 4 * tokens or len(words) < 256:
-        token = draw.randrange(_FIRST_WORD_ID, tokenizer.vocab_size)
-        if _WORD.fullmatch(tokenizer.decode([token])):
-            words.append(token)
-    for _ in range(requests):
-        while True:
-            ids = [draw.choice(words) for _ in range(tokens)]
-            text = tokenizer.decode(ids)
-            if tokenizer.encode(text) == ids:
-                yield Prompt(tuple(ids), text)
-                break
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return Tokenizer()
+
+    def of_text(self, text: str) -> Prompt:
+        """The prompt of a text.
+
+        Raises:
+            UsageError: it has tokens that the model does not know.
+        """
+        prompt = Prompt(tuple(self._tokenizer.encode(text)), text)
+        if not prompt.token_ids:
+            raise UsageError("a prompt of the load is empty")
+        if max(prompt.token_ids) >= self._vocab_size:
+            raise UsageError(
+                f"prompt {prompt.text!r} needs the full vocabulary, but model preset {self._model!r} has "
+                f"{self._vocab_size} tokens; use a preset with the real vocabulary or set load.prompt_tokens"
+            )
+        return prompt
+
+    def draw(self, count: int, source: random.Random) -> list[int]:
+        """Ids of a synthetic prompt, or of a part of one."""
+        if self._texts:
+            return [source.choice(self._words) for _ in range(count)]
+        return [source.randrange(_FIRST_ID, self._vocab_size) for _ in range(count)]
+
+    def of_ids(self, ids: Sequence[int]) -> Prompt:
+        """The synthetic prompt of ids that were drawn."""
+        if not self._texts:
+            return Prompt(tuple(ids), None)
+        text = self._tokenizer.decode(ids)
+        again = self._tokenizer.encode(text)
+        if again != list(ids):
+            raise UsageError(
+                f"a synthetic prompt of {len(ids)} tokens reads as {len(again)} by the model's tokenizer"
+            )
+        return Prompt(tuple(ids), text)
+
+    @cached_property
+    def _words(self) -> list[int]:
+        tokenizer, found = self._tokenizer, dict[int, None]()
+        source = random.Random(0)
+        most = min(self._vocab_size, tokenizer.vocab_size)
+        if most <= _FIRST_WORD_ID:
+            raise UsageError(
+                f"model preset {self._model!r} has {self._vocab_size} tokens, no words for prompts as text: use one with "
+                "the real vocabulary"
+            )
+        while len(found) < _WORDS:
+            token = source.randrange(_FIRST_WORD_ID, most)
+            text = tokenizer.decode([token])
+            if _WORD.fullmatch(text) and tokenizer.encode(text) == [token]:
+                found[token] = None
+        return list(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Sequence
@@ -11,50 +12,29 @@ from typing import Protocol
 
 import msgspec
 
-from analyzers.machine import MachineState
-from analyzers.rundir import (
-    DEVICE_VARIABLES,
-    SCHEMA_VERSION,
-    Manifest,
-    RankProcess,
-    RunDirectory,
-    RunStatus,
-    RunTiming,
-    write_json_atomically,
-)
-from dsv4bench import __version__
+from analyzers.rundir import RankProcess, RequestRecord, RunDirectory, RunStatus, write_json_atomically
 from dsv4bench.engine.engine import Engine, EngineOptions, EngineProgress, check_options
-from dsv4bench.engine.requests import RequestHandle
 from dsv4bench.errors import EngineError, UsageError
 from dsv4bench.faults import Fault
+from dsv4bench.load.driver import drive_until
+from dsv4bench.load.engine_target import EngineTarget, SentRequest
+from dsv4bench.load.plan import Plan, plan_batches
+from dsv4bench.load.requests import LoadProgress, LoadRequest, LoadResult, Phase
 from dsv4bench.model.checkpoint import ensure_checkpoint
 from dsv4bench.model.config import ModelConfig, preset
-from dsv4bench.profile import Profile, profile_as_dict
+from dsv4bench.profile import Profile
 from dsv4bench.run.accuracy import compare_tokens
-from dsv4bench.run.environment import git_facts, machine_facts, package_versions
-from dsv4bench.run.load import Prompt, prompts_of, requests_of
-from dsv4bench.run.machine import machine_state
-from dsv4bench.run.outputs import (
-    Phase,
-    append_request_lines,
-    describe,
-    link_serving_trace,
-    record_of,
-    write_performance_summary,
-    write_prompt_manifest,
-    write_requests,
-    write_responses,
-)
+from dsv4bench.run.load import engine_request
+from dsv4bench.run.manifest import RunManifest
+from dsv4bench.run.outputs import append_request_lines, link_serving_trace, record_of, write_client_files
 from dsv4bench.run.resources import ResourceWatch
 from dsv4bench.run.tracing import RunTracing
 from dsv4bench.tracing.delivery import deliver
 from dsv4bench.tracing.merge import merge_fragments
 from dsv4bench.tracing.recorder import NullRecorder, Recorder, SpanRecorder
-from dsv4bench.tracing.settings import TRACING_VARIABLES
 from dsv4bench.worker.fault_injection import FaultPlan
 
 _POLL_S = 0.1
-_KEPT_VARIABLES = (*DEVICE_VARIABLES, *TRACING_VARIABLES)
 
 
 class Observer(Protocol):
@@ -122,17 +102,9 @@ class Launcher:
         self._tracing = tracing or RunTracing()
         self._faults = FaultPlan(faults)
         self._directory = directory
-        self._argv = list(argv)
         self._observer = observer
-        self._timing = RunTiming(started_ns=time.perf_counter_ns())
-        self._clocks = {"monotonic_ns": time.perf_counter_ns(), "wall_ns": time.time_ns()}
-        self._host = machine_facts()
-        self._host_before = machine_state()
-        self._host_after = MachineState()
-        self._device_map: list[RankProcess] = []
-        self._program_cache: dict[str, int] = {}
-        self._restarts = 0
-        self._sent: list[tuple[RequestHandle, Prompt, Phase]] = []
+        self._manifest = RunManifest(profile, directory, argv, self._tracing)
+        self._sent: list[SentRequest] = []
 
     def run(self) -> RunResult:
         """Run to the end, whatever it is. What was measured by then is in the run directory.
@@ -141,31 +113,28 @@ class Launcher:
         """
         profile = self._profile
         config = preset(profile.model.preset)
-        prompts = prompts_of(profile, config)
+        plan = plan_batches(profile, config.vocab_size)
         self._observer.stage("preparing the checkpoint")
         checkpoint = ensure_checkpoint(
             config, profile.model.seed, cache_directory() / "checkpoints", profile.model.weights
         )
         options = engine_options(profile, config, checkpoint, self._directory)
         check_options(options)
-        self._write_manifest("running")
+        self._manifest.set(planned_output_tokens=plan.output_tokens, faults=self._faults.describe())
+        self._manifest.write()
         recorder = self._make_recorder()
         error: BaseException | None = None
         try:
-            self._drive(options, recorder, prompts)
+            self._drive(options, recorder, plan)
             if profile.check.mtp_off:
-                self._check_mtp_off(options, prompts)
+                self._check_mtp_off(options, plan)
         except (EngineError, KeyboardInterrupt) as stopped:
             error = stopped
         finally:
             recorder.close()
-        status: RunStatus = "complete"
-        if error is not None:
-            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "incomplete"
-        self._stamp("finished_ns")
-        self._host_after = machine_state()
         self._write_outputs()
-        self._write_manifest(status, error)
+        self._manifest.set(faults=self._faults.describe())
+        status = self._manifest.finish(error)
         return RunResult(self._directory, status, error or self._deliver_trace())
 
     def _make_recorder(self) -> Recorder:
@@ -174,67 +143,81 @@ class Launcher:
             return NullRecorder()
         return SpanRecorder(self._directory.sa_profile, levels, "dsv4bench engine", recording=False)
 
-    def _drive(self, options: EngineOptions, recorder: Recorder, prompts: list[Prompt]) -> None:
+    def _drive(self, options: EngineOptions, recorder: Recorder, plan: Plan) -> None:
         load = self._profile.load
         self._observer.stage(f"starting {options.ranks} ranks")
         engine = Engine(options, recorder)
         clean = False
         try:
-            self._stamp("engine_ready_ns")
-            self._device_map = [
-                RankProcess(rank, pid, f"cpu:{rank}") for rank, pid in sorted(engine.worker.rank_pids.items())
-            ]
-            self._program_cache = {"hits": engine.program_cache.hits, "misses": engine.program_cache.misses}
-            self._write_manifest("running")
+            self._manifest.stamp("engine_ready_ns")
+            pids = engine.worker.rank_pids
+            cache = engine.program_cache
+            self._manifest.set(
+                device_map=[RankProcess(rank, pid, f"cpu:{rank}") for rank, pid in sorted(pids.items())],
+                program_cache={"hits": cache.hits, "misses": cache.misses},
+            )
+            self._manifest.write()
             engine.worker.tracing = False
-            for batch in range(load.warmup_batches):
-                self._observer.stage(f"warming up, batch {batch + 1} of {load.warmup_batches}")
-                self._run_batch(engine, prompts, f"warmup{batch}", load.warmup_output_tokens, "warmup")
+            for number, batch in enumerate(plan.warmup, 1):
+                self._observer.stage(f"warming up, batch {number} of {load.warmup_batches}")
+                self._run_batch(engine, batch, "warmup")
             self._observer.stage("measuring")
-            watch = ResourceWatch(self._directory.resources, engine.worker.rank_pids)
+            watch = ResourceWatch(self._directory.resources, pids)
             engine.worker.tracing = self._profile.trace.strace
             engine.worker.device_phases = self._profile.trace.device_phases
             engine.worker.faults = self._faults
             recorder.start()
-            self._stamp("window_start_ns")
+            self._manifest.stamp("window_start_ns")
             try:
-                self._run_batch(engine, prompts, "request", load.output_tokens, "measured", watch)
+                self._run_batch(engine, plan.measured, "measured", watch)
             finally:
-                self._stamp("window_end_ns")
+                self._manifest.stamp("window_end_ns")
                 recorder.stop()
             clean = True
         finally:
             self._observer.stage("stopping the ranks")
             engine.close(abort=not clean)
-            self._restarts = engine.progress().restarts
+            self._manifest.set(restarts=engine.progress().restarts)
 
     def _run_batch(
         self,
         engine: Engine,
-        prompts: list[Prompt],
-        batch: str,
-        output_tokens: int,
+        requests: Sequence[LoadRequest],
         phase: Phase,
         watch: ResourceWatch | None = None,
     ) -> None:
         before = engine.progress()
+        expected = sum(request.output_tokens for request in requests)
         spoilt = self._faults.spoilt_share if phase == "measured" else 0.0
-        requests = requests_of(
-            self._profile, prompts, batch=batch, output_tokens=output_tokens, spoilt_share=spoilt
+
+        def progress(_: LoadProgress) -> None:
+            done = _since(before, engine.progress())
+            self._observer.progress(done, expected)
+            if watch is not None:
+                watch.observe(done.decode_steps)
+
+        def keep(result: LoadResult) -> None:
+            if phase == "measured":
+                self._manifest.set(client=result.client)
+
+        target = EngineTarget(
+            engine,
+            lambda request: engine_request(self._profile, request, spoilt_share=spoilt),
+            self._record,
+            self._sent,
+            self._profile.load.timeout_s,
         )
-        expected = output_tokens * len(requests)
-        handles: list[RequestHandle] = []
-        for request, prompt in zip(requests, prompts, strict=True):
-            handles.append(engine.submit(request))
-            self._sent.append((handles[-1], prompt, phase))
-        for handle in handles:
-            while not handle.wait(_POLL_S):
-                done = _since(before, engine.progress())
-                self._observer.progress(done, expected)
-                if watch is not None:
-                    watch.observe(done.decode_steps)
-        done = _since(before, engine.progress())
-        self._observer.progress(done, expected)
+        asyncio.run(
+            drive_until(
+                requests,
+                target,
+                phase=phase,
+                concurrency=self._profile.load.concurrency,
+                progress=progress,
+                keep=keep,
+                ended=_failed(engine),
+            )
+        )
         if engine.failure is not None:
             raise engine.failure
         # The output of the last step is still being taken in, and a step behind it may be in flight.
@@ -242,29 +225,29 @@ class Launcher:
         if engine.failure is not None:
             raise engine.failure
         if watch is not None:
-            watch.sample(done.decode_steps)
+            watch.sample(_since(before, engine.progress()).decode_steps)
 
-    def _check_mtp_off(self, options: EngineOptions, prompts: list[Prompt]) -> None:
+    def _record(self, sent: SentRequest) -> RequestRecord:
+        return record_of(sent, self._profile.engine.prefix_reuse)
+
+    def _check_mtp_off(self, options: EngineOptions, plan: Plan) -> None:
         """Run the measured requests on an engine without MTP, and write how their tokens compare."""
         self._observer.stage("running the same requests without MTP")
-        load = self._profile.load
         off = msgspec.structs.replace(options, mtp=0, rank_logs=(), server_log=self._directory.mtp_off_log)
-        requests = requests_of(self._profile, prompts, batch="request", output_tokens=load.output_tokens)
         clean = False
         engine = Engine(off)
         try:
             engine.worker.tracing = False
-            handles = [engine.submit(request) for request in requests]
-            expected = load.output_tokens * len(requests)
+            handles = [engine.submit(engine_request(self._profile, request)) for request in plan.measured]
             for handle in handles:
                 while not handle.wait(_POLL_S):
-                    self._observer.progress(engine.progress(), expected)
+                    self._observer.progress(engine.progress(), plan.output_tokens)
             if engine.failure is not None:
                 raise engine.failure
             clean = True
         finally:
             engine.close(abort=not clean)
-        measured = [handle for handle, _, phase in self._sent if phase == "measured"]
+        measured = [sent.handle for sent in self._sent if sent.phase == "measured"]
         accuracy = compare_tokens(
             options.mtp,
             {handle.request.request_id: handle.token_ids for handle in measured},
@@ -273,22 +256,16 @@ class Launcher:
         write_json_atomically(self._directory.mtp_accuracy, accuracy)
 
     def _write_outputs(self) -> None:
-        records = [
-            record_of(handle, prompt, phase, self._profile.engine.prefix_reuse)
-            for handle, prompt, phase in self._sent
-        ]
-        write_requests(self._directory.requests, records)
-        measured = [record for record in records if record.phase == "measured"]
-        write_responses(self._directory.responses, measured)
-        write_prompt_manifest(self._directory.prompt_manifest, measured)
-        append_request_lines(self._directory.server_log, measured)
+        records = [self._record(sent) for sent in self._sent]
         traced = self._profile.trace.levels is not None
-        write_performance_summary(
-            self._directory.performance_summary,
-            measured,
+        write_client_files(
+            self._directory,
+            records,
             self._profile.engine.mtp,
             self._profile.trace.sa_profile if traced else None,
         )
+        measured = [record for record in records if record.phase == "measured"]
+        append_request_lines(self._directory.server_log, measured)
         if self._directory.fragments.is_dir():
             merge_fragments(self._directory.sa_profile)
             link_serving_trace(self._directory)
@@ -304,33 +281,6 @@ class Launcher:
             return error
         return None
 
-    def _stamp(self, field: str) -> None:
-        self._timing = msgspec.structs.replace(self._timing, **{field: time.perf_counter_ns()})
-
-    def _write_manifest(self, status: RunStatus, error: BaseException | None = None) -> None:
-        manifest = Manifest(
-            schema_version=SCHEMA_VERSION,
-            tool_version=__version__,
-            status=status,
-            profile=profile_as_dict(self._profile),
-            argv=self._argv,
-            versions=package_versions(),
-            host=self._host,
-            host_before=self._host_before,
-            host_after=self._host_after,
-            git=git_facts(),
-            device_map=self._device_map,
-            clocks=self._clocks,
-            timing=self._timing,
-            environment={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
-            error=describe(error) if error is not None else None,
-            faults=self._faults.describe(),
-            program_cache=self._program_cache,
-            restarts=self._restarts,
-            tracing=dict(self._tracing.settings),
-        )
-        write_json_atomically(self._directory.manifest, manifest)
-
 
 def engine_options(
     profile: Profile, config: ModelConfig, checkpoint: Path, directory: RunDirectory
@@ -344,6 +294,12 @@ def engine_options(
         server_log=directory.server_log,
         **msgspec.structs.asdict(profile.engine),
     )
+
+
+async def _failed(engine: Engine) -> None:
+    """Return when the engine has failed."""
+    while engine.failure is None:
+        await asyncio.sleep(_POLL_S)
 
 
 def _since(before: EngineProgress, now: EngineProgress) -> EngineProgress:

@@ -8,14 +8,13 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from analyzers.rundir import RequestRecord, RunDirectory, write_json_atomically
-from dsv4bench.engine.requests import RequestHandle
+from dsv4bench.load.engine_target import SentRequest
 from dsv4bench.model.tokenizer import Tokenizer
-from dsv4bench.run.load import Prompt
 from dsv4bench.tracing.append import open_append, write_all
 
 _NS_PER_S = 1e9
@@ -23,12 +22,14 @@ _COMPLETED: Final = frozenset({"length", "stop"})
 _NO_LINKS: Final = frozenset({errno.ENOTSUP, errno.ENOSYS})
 """What file systems without links answer, beside EPERM."""
 
-Phase = Literal["warmup", "measured"]
 
-
-def record_of(handle: RequestHandle, prompt: Prompt, phase: Phase, prefix_reuse: bool) -> RequestRecord:
-    """What is kept of a request, finished or not; `prefix_reuse` says whether its cached tokens mean anything."""
+def record_of(sent: SentRequest, prefix_reuse: bool) -> RequestRecord:
+    """What is kept of a request to the embedded engine, finished or not; `prefix_reuse` says whether its cached tokens
+    mean anything.
+    """
+    handle, prompt = sent.handle, sent.request.prompt
     text = Tokenizer().decode(handle.token_ids) if prompt.text is not None else None
+    error = describe(handle.error) if handle.error is not None else sent.error
     return RequestRecord(
         request_id=handle.request.request_id,
         rank=handle.rank,
@@ -46,8 +47,9 @@ def record_of(handle: RequestHandle, prompt: Prompt, phase: Phase, prefix_reuse:
         cached_tokens=handle.cached_tokens if prefix_reuse else None,
         prompt=prompt.text,
         text=text,
-        error=describe(handle.error) if handle.error is not None else None,
-        phase=phase,
+        error=error,
+        phase=sent.phase,
+        planned_ns=sent.planned_ns,
     )
 
 

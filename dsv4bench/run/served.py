@@ -16,10 +16,10 @@ import msgspec
 
 from analyzers.rundir import ClientFacts, RequestRecord, RunDirectory, ServerDrafts, ServerFacts
 from dsv4bench.errors import EngineError
-from dsv4bench.load.driver import BatchInterruptedError, drive
+from dsv4bench.load.driver import drive_until
 from dsv4bench.load.http_target import CONNECTION_FAILED, HttpTarget
 from dsv4bench.load.plan import Plan, plan_batches
-from dsv4bench.load.requests import LoadProgress, LoadRequest, Phase
+from dsv4bench.load.requests import LoadProgress, LoadRequest, LoadResult, Phase
 from dsv4bench.model.config import preset
 from dsv4bench.profile import Profile
 from dsv4bench.run.launch import RunResult
@@ -94,7 +94,7 @@ class ServedRun:
             preset(self._profile.model.preset).vocab_size,
             texts=self._server.endpoint.prompt_as == "text",
         )
-        self._manifest.set(server=self._facts)
+        self._manifest.set(server=self._facts, planned_output_tokens=plan.output_tokens)
         self._manifest.write()
         error: BaseException | None = None
         try:
@@ -182,26 +182,23 @@ class ServedRun:
             self._observer.load(dataclasses.replace(done, tokens=target.tokens - begun), expected)
 
         begun = target.tokens
-        sending = asyncio.create_task(
-            drive(
-                requests, target, phase=phase, concurrency=self._profile.load.concurrency, progress=progress
-            )
-        )
-        watching = [asyncio.create_task(process.until_end())] if process is not None else []
+        results: list[LoadResult] = []
         try:
-            await asyncio.wait([sending, *watching], return_when=asyncio.FIRST_COMPLETED)
+            await drive_until(
+                requests,
+                target,
+                phase=phase,
+                concurrency=self._profile.load.concurrency,
+                progress=progress,
+                keep=results.append,
+                ended=process.until_end() if process is not None else None,
+            )
         finally:
-            # Also where Ctrl-C has cancelled this task: what has come is kept.
-            for task in [sending, *watching]:
-                task.cancel()
-            try:
-                result = await sending
-            except BatchInterruptedError as stopped:
-                result = stopped.result
-            self._records += result.records
-            if phase == "measured":
-                self._client = result.client
-        if process is not None and any(_was_cut_off(record) for record in result.records):
+            records = [record for result in results for record in result.records]
+            self._records += records
+            if phase == "measured" and results:
+                self._client = results[0].client
+        if process is not None and any(_was_cut_off(record) for record in records):
             # The end of its connections is seen before the end of the server.
             await process.wait_end(_END_S)
         if process is not None and process.has_ended:

@@ -14,7 +14,8 @@ import msgspec
 from analyzers.rundir import RankProcess
 from dsv4bench.engine.requests import Request, RequestHandle
 from dsv4bench.errors import EngineError, UsageError
-from dsv4bench.run.load import Prompt
+from dsv4bench.load.engine_target import SentRequest
+from dsv4bench.load.requests import LoadRequest, Prompt
 from dsv4bench.run.outputs import record_of, request_lines
 from dsv4bench.serving.bridge import EngineBridge, TokenStream
 from dsv4bench.serving.errors import ApiError
@@ -124,7 +125,8 @@ class Service:
             _log.info("request %s %s: %d tokens sent", request.request_id, finish_reason, len(token_ids))
             return
         prompt = Prompt(tuple(request.prompt_token_ids), None)
-        record = record_of(handle, prompt, "measured", self.options.prefix_reuse)
+        asked = LoadRequest(request.request_id, prompt, request.max_tokens)
+        record = record_of(SentRequest(asked, handle, None, "measured"), self.options.prefix_reuse)
         sent = msgspec.structs.replace(
             record,
             finish_reason=finish_reason,

@@ -18,9 +18,9 @@ from analyzers.rundir import RunDirectory
 from dsv4bench import errors
 from dsv4bench.cli import app
 from dsv4bench.engine.settings import EngineSettings
+from dsv4bench.load.settings import LoadSection
 from dsv4bench.profile import (
     CheckSection,
-    LoadSection,
     ModelSection,
     TraceSection,
     load_profile,

@@ -7,8 +7,9 @@ import pytest
 
 from dsv4bench.errors import UsageError
 from dsv4bench.faults import Fault, check_faults, parse_fault
+from dsv4bench.load.requests import LoadRequest, Prompt
 from dsv4bench.profile import load_profile
-from dsv4bench.run.load import Prompt, requests_of, spoilt_drafts
+from dsv4bench.run.load import engine_request, spoilt_drafts
 from dsv4bench.worker.fault_injection import FaultPlan, TearingEmitter, emitter_for, leave_runner
 
 
@@ -158,9 +159,9 @@ def test_drafts_are_spoilt_evenly_whatever_the_stride_and_always_at_the_same_pos
 
 def test_requests_carry_what_is_spoilt_of_their_drafts() -> None:
     profile = load_profile("smoke")
-    prompts = [Prompt((5, 6), None)]
-    (plain,) = requests_of(profile, prompts, batch="b", output_tokens=3)
-    (spoilt,) = requests_of(profile, prompts, batch="b", output_tokens=3, spoilt_share=0.5)
+    request = LoadRequest("b-0", Prompt((5, 6), None), 3)
+    plain = engine_request(profile, request)
+    spoilt = engine_request(profile, request, spoilt_share=0.5)
     assert plain.injected_drafts is None
     assert spoilt.injected_drafts == spoilt_drafts(0.5, profile.engine.max_model_len)
 

@@ -7,9 +7,9 @@ import pytest
 from dsv4bench.cli.profiles import profiles
 from dsv4bench.engine.settings import EngineSettings
 from dsv4bench.errors import UsageError
+from dsv4bench.load.settings import LoadSection
 from dsv4bench.profile import (
     CheckSection,
-    LoadSection,
     ModelSection,
     TraceSection,
     list_profiles,
@@ -217,8 +217,8 @@ def test_the_longest_request_that_fits_is_accepted() -> None:
         ("[load]\nrequests = 1\n", r"load\.output_tokens is missing: expected a whole number of at least 1"),
         ('name = "x"\n', r"load\.requests is missing"),
         (MINIMAL.replace('name = "mine"', ""), r"name = None: expected a non-empty string"),
-        (MINIMAL + 'prompts = ["a"]\n', r"set either load\.prompts or load\.prompt_tokens; both are set"),
-        (MINIMAL.replace("prompt_tokens = 4", ""), r"load\.prompt_tokens; neither is set"),
+        (MINIMAL + 'prompts = ["a"]\n', r"load\.prompts and load\.prompt_tokens are set"),
+        (MINIMAL.replace("prompt_tokens = 4", ""), r"load\.timetable; none is set"),
         ("engine = 3\n" + MINIMAL, r"engine = 3: expected a table \[engine\]"),
         ("[engines]\ndepth = 1\n", r"unknown key 'engines' \(did you mean 'engine'\?\); known: name, "),
         ("schema_version = 2\n" + MINIMAL, r"schema_version = 2; this version reads 1"),
