@@ -91,9 +91,18 @@ def test_any_figure_of_the_report_by_its_path(tmp_path: Path) -> None:
     report = analyze([write_run(tmp_path / "run")])
     assert run_values(
         report,
-        ["requests[0].tpot.p50", "requests[0].mtp.accepted", "step_time[0].wall.mean", "lifecycle.pairs"],
+        [
+            "requests[0].tpot.p50",
+            "requests[measured].tpot.p50",
+            "requests[warmup].tpot.p50",
+            "requests[0].mtp.accepted",
+            "step_time[0].wall.mean",
+            "lifecycle.pairs",
+        ],
     ) == {
         "requests[0].tpot.p50": 20 * MS,
+        "requests[measured].tpot.p50": 20 * MS,
+        "requests[warmup].tpot.p50": None,
         "requests[0].mtp.accepted": 2.0,
         "step_time[0].wall.mean": None,
         "lifecycle.pairs": 0.0,
@@ -125,6 +134,7 @@ def test_any_figure_of_the_report_by_its_path(tmp_path: Path) -> None:
         ("load_s", "s", False),
         ("copy_us", "us", False),
         ("step_time[0].wall.mean", "ns", False),
+        ("skew[all,5000000].runner_start_skew.p95", "ns", False),
         ("requests[0].mtp.accepted", "", True),
     ],
 )
