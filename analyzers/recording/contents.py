@@ -195,7 +195,7 @@ def _read_directory(directory: Path) -> Contents:
             if files.only_manifest:
                 raise
             contents.damaged.append(_damaged(files.manifest, "manifest", error, lost=1))
-    contents.run_files = [*files.serving_traces, *files.fragments, *files.logs]
+    contents.run_files = [*files.serving_traces, *files.torch_profiles, *files.fragments, *files.logs]
     _read_serving(files, contents)
     contents.logs = [stream_strace(path, is_log=True) for path in files.rank_logs]
     contents.log_ranks = _log_ranks(files.rank_logs)
@@ -226,7 +226,7 @@ def _read_serving(files: RunFiles, contents: Contents) -> None:
     if files.fragments and not any(trace.report.records for trace in traces):
         # Nothing was merged: the fragments hold what the processes wrote.
         traces = [_read_serving_trace(path) for path in files.fragments]
-    contents.traces = traces
+    contents.traces = traces + [_read_torch_profile(path) for path in files.torch_profiles]
 
 
 def _log_ranks(paths: Sequence[Path]) -> dict[str, int]:
@@ -241,6 +241,14 @@ def _damaged(path: Path, input_format: InputFormat, error: UnusableInputError, *
 
 def _read_serving_trace(path: Path) -> ChromeTrace:
     streamed = stream_chrome_trace(path, clock=Clock.HOST)
+    if streamed is None:
+        raise UnusableInputError(f"{path}: not a trace: no traceEvents")
+    return streamed
+
+
+def _read_torch_profile(path: Path) -> ChromeTrace:
+    """A trace of one rank. It counts from a time of its own: only common base times place it."""
+    streamed = stream_chrome_trace(path)
     if streamed is None:
         raise UnusableInputError(f"{path}: not a trace: no traceEvents")
     return streamed

@@ -23,6 +23,8 @@ _RANK_LOG = re.compile(r"rank-(\d{1,6})\.log")
 _TRACE_HOMES = ("sa_profile", "serving-trace", "profile_out", "")
 """Where the serving profiler's output lies: ours, that of upstream's profiling, its default, and alone."""
 
+_PROFILES = ("*.json", "*.json.gz")
+
 MOST_FILES = 1000
 """Files of a directory beyond which those that were not read are no longer counted."""
 
@@ -33,6 +35,8 @@ class RunFiles:
 
     manifest: Path | None
     serving_traces: list[Path]
+    torch_profiles: list[Path]
+    """Traces of torch.profiler, one a rank, each on a clock of its own."""
     fragments: list[Path]
     rank_logs: list[Path]
     server_log: Path | None
@@ -49,7 +53,8 @@ class RunFiles:
     @property
     def only_manifest(self) -> bool:
         """Whether nothing but the manifest is there."""
-        return not (self.serving_traces or self.fragments or self.logs or self.requests or self.answers)
+        traces = (*self.serving_traces, *self.torch_profiles, *self.fragments)
+        return not (traces or self.logs or self.requests or self.answers)
 
     @property
     def logs(self) -> list[Path]:
@@ -66,6 +71,7 @@ def run_files(directory: Path) -> RunFiles:
     run = RunDirectory(directory)
     homes = [directory / home for home in _TRACE_HOMES]
     traces = [path for home in homes if (path := home / "trace.json").is_file()][:1]
+    profiles = sorted(path for pattern in _PROFILES for path in run.torch_profiles.glob(pattern))
     fragments = next((found for home in homes if (found := _fragments(home))), [])
     logs = sorted(run.strace.glob("rank-*.log")) or sorted(directory.glob("rank-*.log"))
     ranked = [(rank, path) for path in logs if (rank := rank_of_log(path)) is not None]
@@ -75,6 +81,7 @@ def run_files(directory: Path) -> RunFiles:
     files = RunFiles(
         manifest=_if_file(run.manifest),
         serving_traces=traces,
+        torch_profiles=profiles,
         fragments=fragments,
         rank_logs=[path for _, path in sorted(ranked)],
         server_log=server_log,
@@ -94,6 +101,7 @@ def run_files(directory: Path) -> RunFiles:
     read = [
         files.manifest,
         *traces,
+        *profiles,
         *files.logs,
         requests,
         *files.answers,

@@ -35,19 +35,18 @@ async def drive(
     *,
     phase: Phase,
     concurrency: int | None,
-    timeout_s: float | None = None,
     progress: ProgressObserver,
 ) -> LoadResult:
     """Send every request when its time has come; returns when all have ended.
 
     `concurrency` bounds the requests in flight; one whose time has come waits for its place, in order of the plan.
-    `timeout_s` is a bound for a target that has none of its own. `progress` is told the counts ten times a second;
+    `progress` is told the counts ten times a second;
     `tokens` of it are those of requests that have ended.
 
     Raises:
         BatchInterruptedError: this task was cancelled; what had come until then is kept.
     """
-    batch = _Batch(requests, target, phase, concurrency, timeout_s, progress)
+    batch = _Batch(requests, target, phase, concurrency, progress)
     return await batch.run()
 
 
@@ -87,18 +86,17 @@ class _Batch:
         target: Target,
         phase: Phase,
         concurrency: int | None,
-        timeout_s: float | None,
         progress: ProgressObserver,
     ) -> None:
         self._requests = requests
         self._target = target
         self._phase: Phase = phase
-        self._timeout_s = timeout_s
         self._places = asyncio.Semaphore(concurrency) if concurrency else None
         self._progress = progress
         self._tasks: list[asyncio.Task[RequestRecord]] = []
         self._sent = self._in_flight = self._most = self._failed = self._tokens = self._done = 0
         self._begin_ns = 0
+        self._place_ns = 0
         self._waited_ns: dict[str, int] = {}
         self._loop_lag_ns = 0
 
@@ -130,7 +128,11 @@ class _Batch:
             if self._places is not None:
                 before = time.perf_counter_ns()
                 await self._places.acquire()
-                self._waited_ns[request.request_id] = time.perf_counter_ns() - before
+                got = time.perf_counter_ns()
+                # Those before it waited, too, and nothing is sent past them.
+                held = 0 if planned is None else max(0, min(before, self._place_ns) - planned)
+                self._waited_ns[request.request_id] = held + got - before
+                self._place_ns = got
             self._sent += 1
             self._in_flight += 1
             self._most = max(self._most, self._in_flight)
@@ -141,8 +143,7 @@ class _Batch:
 
     async def _send(self, request: LoadRequest, planned_ns: int | None) -> RequestRecord:
         try:
-            async with asyncio.timeout(self._timeout_s):
-                record = await self._target.send(request, planned_ns, self._phase)
+            record = await self._target.send(request, planned_ns, self._phase)
         finally:
             self._in_flight -= 1
             if self._places is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -62,20 +62,3 @@ class LoadResult:
 
 
 ProgressObserver = Callable[[LoadProgress], None]
-
-
-class Driver(Protocol):
-    """The signature of `dsv4bench.load.driver.drive`."""
-
-    async def __call__(
-        self,
-        requests: Sequence[LoadRequest],
-        target: Target,
-        *,
-        phase: Phase,
-        concurrency: int | None,
-        timeout_s: float | None,
-        progress: ProgressObserver,
-    ) -> LoadResult:
-        """Send every request when its time has come; `timeout_s` is of one request, from its sending."""
-        ...

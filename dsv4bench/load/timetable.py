@@ -49,7 +49,12 @@ def read_timetable(path: Path, speed: float, most: int) -> list[Row]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"load.timetable {path}: cannot be read: {error}") from error
-    rows = [_row(record, f"{path}: {where}") for where, record in _records(text, path)]
+    # A request without an answer in the recording (BurstGPT writes 0 tokens) has no length to ask for.
+    rows = [
+        _row(record, f"{path}: {where}")
+        for where, record in _records(text, path)
+        if not _is_unanswered(record)
+    ]
     if not rows:
         raise UsageError(f"load.timetable {path}: no request in it")
     rows.sort(key=lambda row: row.arrival_ns)
@@ -64,6 +69,10 @@ def read_timetable(path: Path, speed: float, most: int) -> list[Row]:
         )
         for row in rows[:most]
     ]
+
+
+def _is_unanswered(record: Mapping[str, Any]) -> bool:
+    return str(record.get("Response tokens", "")).strip() == "0"
 
 
 def _records(text: str, path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -89,8 +98,10 @@ def _row(record: Mapping[str, Any], where: str) -> Row:
         raise UsageError(f"load.timetable {where}: no time of arrival ({', '.join(_ARRIVALS)})")
     arrival = _number(record[name], where, name) * _ARRIVALS[name]
     prompt = record.get("prompt")
+    if prompt is not None and not isinstance(prompt, str):
+        raise UsageError(f"load.timetable {where}: prompt = {prompt!r}: expected a text")
     blocks = record.get("hash_ids") or []
-    if not isinstance(blocks, list) or not all(isinstance(block, int) for block in blocks):
+    if not isinstance(blocks, list) or not all(type(block) is int for block in blocks):
         raise UsageError(f"load.timetable {where}: hash_ids = {blocks!r}: expected a list of whole numbers")
     return Row(
         arrival_ns=round(arrival),

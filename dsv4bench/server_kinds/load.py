@@ -30,6 +30,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "metrics": MetricsTable,
     "stop": StopTable,
 }
+_TEXTS = frozenset({"environment", "strace_environment"})
 _FREE_TABLES = frozenset({"environment", "strace_environment", "max_num_seqs_by_drafts", "endpoint.fields"})
 """Tables whose keys are the user's."""
 
@@ -121,7 +122,9 @@ def _apply(document: dict[str, Any], override: str) -> None:
         if not isinstance(inner, dict):
             raise UsageError(f"{source}: {part} is no table")
         table = inner
-    table[last] = override_value(text.strip())
+    # What stands in the environment is text.
+    is_text = key.partition(".")[0] in _TEXTS
+    table[last] = text.strip() if is_text else override_value(text.strip())
 
 
 def _path(key: str) -> list[str]:
