@@ -111,6 +111,7 @@ class Server:
             RunInterruptedError: a second signal cut off the answers that were being given.
         """
         loop = asyncio.get_running_loop()
+        self._service.recorder.name_thread("http")
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, signal.Signals(number))
         config = uvicorn.Config(
@@ -141,6 +142,7 @@ class Server:
             started = await asyncio.to_thread(self._start_engine)
         except Dsv4benchError as error:
             service.lifecycle.enter("failed", describe(error))
+            service.recorder.close()
             raise
         failure: BaseException | None = None
         try:
@@ -160,8 +162,9 @@ class Server:
         bridge = EngineBridge(engine, asyncio.get_running_loop())
         profile = ProfileControl(self._plan, service.recorder, bridge)
         service.engine = EngineFacts(bridge, profile, started.program_cache)
-        service.lifecycle.enter("ready")
-        _log.info("Application startup complete.")
+        if not self._signals:
+            service.lifecycle.enter("ready")
+            _log.info("Application startup complete.")
         while not self._signals and self._failure(engine) is None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._signalled.wait(), _LOOK_S)
@@ -186,7 +189,6 @@ class Server:
 
     async def _drain(self) -> None:
         service = self._service
-        service.lifecycle.enter("draining")
         _log.info("shutting down: %d requests are being answered", service.admission.count)
         if await self._answers_given(self._drain_timeout_s):
             return
@@ -207,6 +209,7 @@ class Server:
 
     def _on_signal(self, number: signal.Signals) -> None:
         self._signals += 1
+        self._service.lifecycle.enter("draining")
         _log.info("%s received", number.name)
         self._signalled.set()
         if self._signals > 1:
