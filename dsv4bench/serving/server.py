@@ -29,6 +29,8 @@ _ERROR_GRACE_S = 5.0
 _FAILED_S = 1.0
 """How long a server whose engine has failed tells why, before its process ends."""
 _CONNECTIONS_GRACE_S = 5
+_ONE_SIGNAL_S = 0.5
+"""A signal that comes so soon behind the first is the same one: a terminal and `timeout` tell a group and its member."""
 _KEEP_ALIVE_S = 75
 """How long a connection may lie idle: longer than clients keep theirs, so that none sends a request into its end."""
 _log = logging.getLogger("dsv4bench.serving")
@@ -100,6 +102,8 @@ class Server:
         self._drain_timeout_s = drain_timeout_s
         self._restarts_allowed = restarts_allowed
         self._signals = 0
+        self._first_signal = 0.0
+        self._cut_off = False
         self._signalled = asyncio.Event()
         self._aborted = asyncio.Event()
 
@@ -131,7 +135,7 @@ class Server:
         finally:
             http.should_exit = True
             await serving
-        if self._aborted.is_set():
+        if self._aborted.is_set() and self._cut_off:
             raise RunInterruptedError(
                 "stopped by a second signal; the answers that were being given were cut off"
             )
@@ -193,6 +197,7 @@ class Server:
         if await self._answers_given(self._drain_timeout_s):
             return
         _log.warning("%d answers are cut off", service.admission.count)
+        self._cut_off = True
         service.cancel_all()
         await self._answers_given(_ERROR_GRACE_S)
 
@@ -208,6 +213,10 @@ class Server:
         return not self._service.admission.count
 
     def _on_signal(self, number: signal.Signals) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._signals and now - self._first_signal < _ONE_SIGNAL_S:
+            return
+        self._first_signal = self._first_signal or now
         self._signals += 1
         self._service.lifecycle.enter("draining")
         _log.info("%s received", number.name)

@@ -187,6 +187,8 @@ def test_a_second_signal_cuts_answers_off(environment: dict[str, str], tmp_path:
                         server.signal(signal.SIGINT)
                         while (await health(session))[0] == 200:
                             await asyncio.sleep(0.01)
+                        server.signal(signal.SIGINT)  # too soon to be another one
+                        await asyncio.sleep(1)
                         server.signal(signal.SIGINT)
             assert received[-1]["error"]["code"] == 503
 
