@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +87,11 @@ def serve(profile: Profile, tracing: RunTracing, options: ServeOptions) -> None:
     prompts = PromptReader(Tokenizer(), config.vocab_size, profile.engine.max_model_len)
     service = Service(service_options, prompts, recorder, profiled=plan.output is not None)
     raise_file_limit()
+    if options.api_key is None and not _is_loopback(options.host):
+        print(
+            f"dsv4bench: {options.host} may be reached by others, and without --api-key anybody's requests are answered",
+            file=sys.stderr,
+        )
     print(f"Serving {service_options.model} on {url_of(listener, options.host)}", flush=True)
 
     def start_engine() -> StartedEngine:
@@ -107,6 +114,13 @@ def serve(profile: Profile, tracing: RunTracing, options: ServeOptions) -> None:
         await server.run()
 
     asyncio.run(run())
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def tracing_plan(profile: Profile, tracing: RunTracing, options: ServeOptions) -> TracingPlan:

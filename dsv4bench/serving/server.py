@@ -29,6 +29,8 @@ _ERROR_GRACE_S = 5.0
 _FAILED_S = 1.0
 """How long a server whose engine has failed tells why, before its process ends."""
 _CONNECTIONS_GRACE_S = 5
+_ONE_SIGNAL_S = 0.5
+"""A signal that comes so soon behind the first is the same one: a terminal and `timeout` tell a group and its member."""
 _KEEP_ALIVE_S = 75
 """How long a connection may lie idle: longer than clients keep theirs, so that none sends a request into its end."""
 _log = logging.getLogger("dsv4bench.serving")
@@ -100,6 +102,8 @@ class Server:
         self._drain_timeout_s = drain_timeout_s
         self._restarts_allowed = restarts_allowed
         self._signals = 0
+        self._first_signal = 0.0
+        self._cut_off = False
         self._signalled = asyncio.Event()
         self._aborted = asyncio.Event()
 
@@ -111,6 +115,7 @@ class Server:
             RunInterruptedError: a second signal cut off the answers that were being given.
         """
         loop = asyncio.get_running_loop()
+        self._service.recorder.name_thread("http")
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, signal.Signals(number))
         config = uvicorn.Config(
@@ -130,7 +135,7 @@ class Server:
         finally:
             http.should_exit = True
             await serving
-        if self._aborted.is_set():
+        if self._aborted.is_set() and self._cut_off:
             raise RunInterruptedError(
                 "stopped by a second signal; the answers that were being given were cut off"
             )
@@ -141,6 +146,7 @@ class Server:
             started = await asyncio.to_thread(self._start_engine)
         except Dsv4benchError as error:
             service.lifecycle.enter("failed", describe(error))
+            service.recorder.close()
             raise
         failure: BaseException | None = None
         try:
@@ -160,8 +166,9 @@ class Server:
         bridge = EngineBridge(engine, asyncio.get_running_loop())
         profile = ProfileControl(self._plan, service.recorder, bridge)
         service.engine = EngineFacts(bridge, profile, started.program_cache)
-        service.lifecycle.enter("ready")
-        _log.info("Application startup complete.")
+        if not self._signals:
+            service.lifecycle.enter("ready")
+            _log.info("Application startup complete.")
         while not self._signals and self._failure(engine) is None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._signalled.wait(), _LOOK_S)
@@ -186,11 +193,11 @@ class Server:
 
     async def _drain(self) -> None:
         service = self._service
-        service.lifecycle.enter("draining")
         _log.info("shutting down: %d requests are being answered", service.admission.count)
         if await self._answers_given(self._drain_timeout_s):
             return
         _log.warning("%d answers are cut off", service.admission.count)
+        self._cut_off = True
         service.cancel_all()
         await self._answers_given(_ERROR_GRACE_S)
 
@@ -206,7 +213,12 @@ class Server:
         return not self._service.admission.count
 
     def _on_signal(self, number: signal.Signals) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._signals and now - self._first_signal < _ONE_SIGNAL_S:
+            return
+        self._first_signal = self._first_signal or now
         self._signals += 1
+        self._service.lifecycle.enter("draining")
         _log.info("%s received", number.name)
         self._signalled.set()
         if self._signals > 1:

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,12 @@ async def stream_tokens(session: aiohttp.ClientSession, prompt: list[int], token
 
 def strace_lines(server: ServerProcess) -> list[str]:
     return [line for line in server.log.read_text().splitlines() if "[STRACE]" in line]
+
+
+async def health(session: aiohttp.ClientSession) -> tuple[int, str]:
+    """Its status and its text."""
+    async with session.get("/health") as response:
+        return response.status, await response.text()
 
 
 async def figures(session: aiohttp.ClientSession) -> dict[str, Any]:
@@ -154,7 +162,7 @@ def test_a_server_that_is_told_to_stop_answers_who_is_waiting(
             while (await figures(session))["replicas"][0]["gauges"].get("running") != 2:
                 await asyncio.sleep(0.01)
             server.signal(signal.SIGTERM)
-            while (await session.get("/health")).status == 200:
+            while (await health(session))[0] == 200:
                 await asyncio.sleep(0.01)
             async with session.post("/v1/completions", json=completion([5], 1)) as refused:
                 assert refused.status == 503
@@ -177,8 +185,10 @@ def test_a_second_signal_cuts_answers_off(environment: dict[str, str], tmp_path:
                     received.append(event)
                     if len(received) == 1:
                         server.signal(signal.SIGINT)
-                        while (await session.get("/health")).status == 200:
+                        while (await health(session))[0] == 200:
                             await asyncio.sleep(0.01)
+                        server.signal(signal.SIGINT)  # too soon to be another one
+                        await asyncio.sleep(1)
                         server.signal(signal.SIGINT)
             assert received[-1]["error"]["code"] == 503
 
@@ -206,10 +216,38 @@ def test_a_rank_that_dies_ends_the_server_with_its_name(
                 assert "rank 1" in received[-1]["error"]["message"]
             else:
                 os.kill(rank["pid"], signal.SIGKILL)
-            while (health := await session.get("/health")).status == 200:
+            while (answer := await health(session))[0] == 200:
                 await asyncio.sleep(0.01)
-            assert "rank 1" in (await health.json())["message"]
+            assert "rank 1" in answer[1]
 
         ask(server, asking)
         assert server.end() == 1
         assert "rank 1" in server.log.read_text().splitlines()[-1]
+
+
+def test_a_signal_while_the_engine_starts_ends_it_cleanly(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    server = ServerProcess(environment, tmp_path / "log", *ENGINE)
+
+    async def asking(session: aiohttp.ClientSession) -> None:
+        assert (await health(session))[0] == 503
+        async with session.post("/v1/completions", json=completion([5], 1)) as refused:
+            assert refused.status == 503
+
+    ask(server, asking)
+    server.signal(signal.SIGTERM)
+    assert server.end() == 0, server.log.read_text()
+    assert server.process.stdout is not None
+    server.process.stdout.close()
+    assert "startup complete" not in server.log.read_text()
+
+
+@pytest.mark.slow
+def test_a_thousand_streams_at_once_are_all_answered(environment: dict[str, str]) -> None:
+    benchmark = Path(__file__).parents[2] / "benchmarks" / "serve_load.py"
+    done = subprocess.run(
+        [sys.executable, str(benchmark), "--rounds", "2"], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "whole: 2000\n" in done.stdout

@@ -186,6 +186,7 @@ def loaded_modules(code: str) -> set[str]:
         ["--help"],
         ["analyze", "--help"],
         ["run", "--help"],
+        ["serve", "--help"],
         ["swimlane", "--help"],
         ["compare", "--help"],
         ["gate", "check", "--help"],

@@ -214,3 +214,13 @@ def test_the_null_recorder_has_the_same_protocol() -> None:
     recorder.name_thread("lane")
     recorder.stop()
     recorder.close()
+
+
+def test_spans_of_tasks_that_share_a_thread_have_lanes_of_their_own(tmp_path: Path) -> None:
+    recorder = SpanRecorder(tmp_path, {"e2e"}, "test")
+    recorder.name_thread("http 3", lane=3)
+    recorder.complete("first", "request", 1_000_000_000_000_000, 1_000_000_000_009_000, lane=3)
+    recorder.close()
+    (fragment,) = (tmp_path / "fragments").iterdir()
+    events = [json.loads(line) for line in fragment.read_text().splitlines()]
+    assert [event["name"] for event in events if event["tid"] == 3] == ["thread_name", "first"]
