@@ -35,9 +35,49 @@ def clients(measured: Measured, report: Report) -> Iterable[Finding]:
     yield from _cold_start(measured.recording)
     for pipeline in measured.pipelines:
         yield from _cold_steps(pipeline)
+    yield from _fell_behind(report)
+    yield from _prompt_tokens(measured.recording)
     yield from _tokens(report)
     yield from _resources(report)
     yield from _mtp_accuracy(report)
+
+
+def _fell_behind(report: Report) -> Iterable[Finding]:
+    """The load was not the one that was asked for."""
+    client = report.run.client if report.run is not None else None
+    if client is None or client.kept_up:
+        return
+    evidence = f"{client.reason}; most in flight {client.most_in_flight}"
+    if client.cpu_share is not None:
+        evidence += f", its thread took {client.cpu_share:.0%} of a processor"
+    yield Finding(
+        "client_fell_behind",
+        "warning",
+        "the client could not keep up with its own plan: its latencies are of another load",
+        evidence,
+        "give it a processor of its own, or a lower rate",
+    )
+
+
+def _prompt_tokens(recording: Recording) -> Iterable[Finding]:
+    """Prompts that the server counts otherwise: its tokenizer is another one, or it adds tokens of its own."""
+    pairs = [
+        (timing, timing.prompt_tokens, timing.server_prompt_tokens)
+        for timing in recording.requests
+        if timing.phase == "measured" and timing.prompt_tokens and timing.server_prompt_tokens is not None
+    ]
+    differing = [entry for entry in pairs if entry[1] != entry[2]]
+    if not differing:
+        return
+    timing, planned, counted_there = differing[0]
+    yield Finding(
+        "prompt_tokens",
+        "warning",
+        f"the server counts other prompt tokens than the load has in {len(differing)} of {counted(len(pairs), 'request')}",
+        f"first: request {timing.request_id}, {planned} by the model's tokenizer, {counted_there} by the server",
+        "its tokenizer is another one, or it adds tokens, as chat templates do: lengths are not those of the profile",
+        figures={"requests": len(differing)},
+    )
 
 
 def _tokens(report: Report) -> Iterable[Finding]:

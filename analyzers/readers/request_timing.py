@@ -47,6 +47,10 @@ class RequestTiming:
     """Its id in the server's answer, where that is another one."""
     planned_ns: int | None = None
     """When the load wanted it sent."""
+    prompt_tokens: int | None = None
+    """Of the prompt as the load made it."""
+    server_prompt_tokens: int | None = None
+    """As the server counts them."""
     not_understood: tuple[str, ...] = ()
     """Fields that may say what of tokens or times is missing, and that nobody here knows."""
 

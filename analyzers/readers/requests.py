@@ -201,6 +201,8 @@ def _own(line: str, fields: dict[str, Any]) -> RequestTiming:
         identity=identity_of(fields),
         server_request_id=record.server_request_id,
         planned_ns=record.planned_ns,
+        prompt_tokens=len(record.prompt_token_ids) or None,
+        server_prompt_tokens=record.prompt_tokens,
     )
 
 
@@ -239,6 +241,8 @@ def _of_events(record: RequestRecord, fields: dict[str, Any]) -> RequestTiming:
         identity=identity_of(fields),
         server_request_id=record.server_request_id,
         planned_ns=record.planned_ns,
+        prompt_tokens=len(record.prompt_token_ids) or None,
+        server_prompt_tokens=record.prompt_tokens,
     )
 
 

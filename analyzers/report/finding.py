@@ -15,6 +15,8 @@ FindingCode = Literal[
     "no_data",
     "requests_failed",
     "request_fields",
+    "client_fell_behind",
+    "prompt_tokens",
     "run_status",
     "lost_records",
     "trace_missing",

@@ -1,4 +1,6 @@
-"""One request's life across its client, the scheduler and the steps that carried it (docs/metrics.md, A request's life).
+"""One request's life across its client, the scheduler and the steps that carried it.
+
+The figures: docs/metrics.md, Requests through the engine.
 
 The engine records a request once, when it has ended (`request.finished`); the client's record names the same id, or the
 one in the server's answer. A server that records the arrival of requests alone (`request.queued`) gives the time before it.

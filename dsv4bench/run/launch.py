@@ -148,6 +148,8 @@ class Launcher:
         self._observer.stage(f"starting {options.ranks} ranks")
         engine = Engine(options, recorder)
         clean = False
+        # One loop for every batch: what it holds is there from the first sample of the resources to the last.
+        runner = asyncio.Runner()
         try:
             self._manifest.stamp("engine_ready_ns")
             pids = engine.worker.rank_pids
@@ -160,7 +162,7 @@ class Launcher:
             engine.worker.tracing = False
             for number, batch in enumerate(plan.warmup, 1):
                 self._observer.stage(f"warming up, batch {number} of {load.warmup_batches}")
-                self._run_batch(engine, batch, "warmup")
+                self._run_batch(engine, runner, batch, "warmup")
             self._observer.stage("measuring")
             watch = ResourceWatch(self._directory.resources, pids)
             engine.worker.tracing = self._profile.trace.strace
@@ -169,19 +171,21 @@ class Launcher:
             recorder.start()
             self._manifest.stamp("window_start_ns")
             try:
-                self._run_batch(engine, plan.measured, "measured", watch)
+                self._run_batch(engine, runner, plan.measured, "measured", watch)
             finally:
                 self._manifest.stamp("window_end_ns")
                 recorder.stop()
             clean = True
         finally:
             self._observer.stage("stopping the ranks")
+            runner.close()
             engine.close(abort=not clean)
             self._manifest.set(restarts=engine.progress().restarts)
 
     def _run_batch(
         self,
         engine: Engine,
+        runner: asyncio.Runner,
         requests: Sequence[LoadRequest],
         phase: Phase,
         watch: ResourceWatch | None = None,
@@ -207,7 +211,7 @@ class Launcher:
             self._sent,
             self._profile.load.timeout_s,
         )
-        asyncio.run(
+        runner.run(
             drive_until(
                 requests,
                 target,

@@ -25,6 +25,7 @@ from dsv4bench.profile import (
     TraceSection,
     load_profile,
 )
+from dsv4bench.server_kinds.load import load_kind, shipped_kinds, split_server_overrides
 from tests.builders.places import REPOSITORY
 
 README = REPOSITORY / "README.md"
@@ -75,7 +76,11 @@ def test_every_command_parses(command: str) -> None:
     is_name = names == ["profiles"]
     profile = context.params.get("name") if is_name else context.params.get("profile")
     if profile is not None and names[0] != "history":
-        load_profile(profile, overrides)
+        of_profile, of_server = split_server_overrides(overrides)
+        load_profile(profile, of_profile)
+        kind = context.params.get("name" if names == ["servers"] else "server")
+        if kind in shipped_kinds():
+            load_kind(kind, of_server)
 
 
 def test_the_readme_shows_every_command() -> None:
@@ -155,7 +160,7 @@ def test_the_table_of_profile_keys_has_every_key_with_its_default() -> None:
             if field.required:
                 text = "required"
             elif field.default is None:
-                text = "one of these two" if section == "load" else "none"
+                text = "none"
             else:
                 text = field.default if isinstance(field.default, str) else json.dumps(field.default)
             expected[f"{section}.{field.name}"] = text

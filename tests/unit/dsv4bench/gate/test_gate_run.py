@@ -269,9 +269,9 @@ def test_a_directory_that_is_not_empty_is_refused(gate: Gate) -> None:
     assert "is not empty; name a new one with --out" in str(done.exception)
 
 
-def test_an_override_of_prompts_declares_both_kinds() -> None:
+def test_an_override_of_prompts_declares_every_kind() -> None:
     assert keys_of(["engine.depth=1", "load.prompt_tokens=3"]) == {
-        *("engine.depth", "load.prompt_tokens", "load.prompts")
+        *("engine.depth", "load.prompt_tokens", "load.prompts", "load.prompts_file", "load.timetable")
     }
     assert keys_of([]) == frozenset()
 
