@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from analyzers.readers.aiperf import aiperf_timing, is_aiperf
+from analyzers.readers.bench_results import bench_timing, entries_of_document, is_bench_entry, is_bench_result
 from analyzers.readers.files import OpenedFile
 from analyzers.readers.guidellm import KEYS as GUIDELLM_KEYS
 from analyzers.readers.guidellm import OutcomeRecord, benchmarks_of_document, plain_record
@@ -59,6 +61,8 @@ def is_request(record: Any) -> bool:
     return (
         not GUIDELLM_KEYS.isdisjoint(record)
         or is_plain_request(record)
+        or is_aiperf(record)
+        or is_bench_result(record)
         or isinstance(record.get("benchmarks"), list)
     )
 
@@ -84,6 +88,9 @@ def read_requests(data: bytes, path: str, *, issues: IssueCounter | None = None)
     """
     counter = issues if issues is not None else IssueCounter()
     text = decode_text(data, counter)
+    runs = entries_of_document(text)
+    if runs is not None:
+        return _read_runs(runs, path, counter)
     benchmarks = benchmarks_of_document(text)
     if benchmarks is None:
         lines = (_Line(f"line {number}", line) for number, line in iterate_lines(text, counter, is_request))
@@ -94,6 +101,26 @@ def read_requests(data: bytes, path: str, *, issues: IssueCounter | None = None)
         [
             _read_benchmark(_lines_of(records, number, len(benchmarks)), path, own)
             for number, (records, own) in enumerate(zip(benchmarks or [[]], counters, strict=True), 1)
+        ]
+    )
+
+
+def _read_runs(runs: Sequence[Sequence[dict[str, Any]]], path: str, counter: IssueCounter) -> RequestFile:
+    """The benchmarks of a file with one array for each figure."""
+    counters = [counter, *(IssueCounter() for _ in runs[1:])]
+    return RequestFile(
+        [
+            _read_benchmark(
+                [
+                    _Line(
+                        f"request {index}" + (f" of run {number}" if len(runs) > 1 else ""), json.dumps(entry)
+                    )
+                    for index, entry in enumerate(entries, 1)
+                ],
+                path,
+                own,
+            )
+            for number, (entries, own) in enumerate(zip(runs, counters, strict=True), 1)
         ]
     )
 
@@ -160,6 +187,10 @@ def _once(found: Sequence[tuple[str, RequestTiming]], counter: IssueCounter) -> 
 def _timing(line: _Line, record: dict[str, Any], number: int) -> RequestTiming:
     if "token_times_ns" in record:
         return _own(line.text, record)
+    if is_bench_entry(record):
+        return bench_timing(record, number)
+    if is_aiperf(record):
+        return aiperf_timing(record, number)
     if line.is_guidellm or not GUIDELLM_KEYS.isdisjoint(record):
         return plain_timing(plain_record(record), number, was_cut=line.was_cut)
     if not is_plain_request(record):
