@@ -58,8 +58,8 @@ class RequestFigures(msgspec.Struct, frozen=True):
     failed: int
     output_tokens: int | None
     """Of the requests whose tokens are known; None where those of none are."""
-    failed_output_tokens: int
-    """Delivered to requests that failed: in no other figure."""
+    failed_output_tokens: int | None
+    """Delivered to requests that failed: in no other figure; None where one of them does not tell."""
     ttft: Summary
     e2e: Summary
     tpot: Summary
@@ -150,7 +150,7 @@ def _measure(
         requests=len(timings),
         failed=len(timings) - len(good),
         output_tokens=output_tokens,
-        failed_output_tokens=sum(timing.output_tokens or 0 for timing in timings if timing.error is not None),
+        failed_output_tokens=_failed_tokens([timing for timing in timings if timing.error is not None]),
         ttft=summarize([a for timing in good if (a := _since_send(timing, timing.first_ns)) is not None]),
         e2e=summarize([a for timing in good if (a := _since_send(timing, timing.last_ns)) is not None]),
         tpot=summarize([duration / tokens for _, (duration, tokens) in tpots]),
@@ -230,6 +230,13 @@ def _elapsed(timings: Sequence[RequestTiming]) -> int | None:
     if len(sends) < len(timings) or is_open or not lasts or not share_a_clock(timings):
         return None
     return max(lasts) - min(sends)
+
+
+def _failed_tokens(failed: Sequence[RequestTiming]) -> int | None:
+    """Output tokens of requests that failed; one that got output without a count makes their number unknown."""
+    if any(timing.output_tokens is None and timing.first_ns is not None for timing in failed):
+        return None
+    return sum(timing.output_tokens or 0 for timing in failed)
 
 
 def _arrivals(timings: Sequence[RequestTiming]) -> tuple[Int64s, Int64s] | None:

@@ -89,7 +89,8 @@ def _lives(report: Report) -> list[list[str]]:
 def _request_rows(figures: RequestFigures, report: Report) -> list[list[str]]:
     tokens = output_tokens(figures, report.run.expected_output_tokens if report.run is not None else None)
     if figures.failed:
-        tokens += f", {figures.failed_output_tokens} more of {figures.failed} failed requests"
+        more = "an unknown number" if figures.failed_output_tokens is None else figures.failed_output_tokens
+        tokens += f", {more} more of {figures.failed} failed requests"
     tpot = f"per-request mean {number(figures.tpot.mean)} ms, token-weighted {number(figures.tpot_token_weighted_ns)} ms"
     step = (
         f"mean {number(figures.step_time.mean)} ms a step, {number(figures.tokens_per_step, 1)} tokens a step"

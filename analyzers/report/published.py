@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _NS_PER = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
+_NOT_SET = "none"
+
 _SOURCES = {"requests": "requests", "steps": "serving trace", "skew": "STRACE", "run": "run.json"}
 """What the figures below a field of the report are taken from; others are named by their field."""
 
@@ -42,7 +44,7 @@ class PublishedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """What it was measured on, as a heading."""
     source: _Text
     workload: dict[str, Any] = {}
-    """Keys of the profile (`load.requests`) and what they were in the published run."""
+    """Keys of the profile (`load.requests`) and what they were in the published run; `none` where they were not set."""
     figures: Annotated[list[PublishedFigure], msgspec.Meta(min_length=1)]
 
 
@@ -105,9 +107,9 @@ def beside_published(report: Report, profile: Mapping[str, Any]) -> PublishedCom
         system=run.system,
         source=run.source,
         differences=[
-            f"{key} is {_plain(own)}, published with {_plain(value)}"
+            difference
             for key, value in run.workload.items()
-            if (own := _setting(profile, key)) != value
+            if (difference := _difference(key, _setting(profile, key), value)) is not None
         ],
         figures=[_beside(report, figure) for figure in run.figures],
     )
@@ -155,5 +157,8 @@ def _setting(profile: Mapping[str, Any], key: str) -> Any:
     return section.get(name) if isinstance(section, Mapping) else None
 
 
-def _plain(value: Any) -> str:
-    return "not set" if value is None else str(value)
+def _difference(key: str, own: Any, published: Any) -> str | None:
+    if own == published or (own is None and published == _NOT_SET):
+        return None
+    ours = f"{key} is {'not set' if own is None else own}"
+    return f"{ours}, published without it" if published == _NOT_SET else f"{ours}, published with {published}"

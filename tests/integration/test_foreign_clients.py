@@ -100,7 +100,7 @@ def mean(metrics: dict[str, Any], name: str) -> float:
     return value
 
 
-def test_aiperf_completes_and_chats(url: str, tokenizer: Path, tmp_path: Path) -> None:
+def test_aiperf_and_this_project_read_one_result_alike(url: str, tokenizer: Path, tmp_path: Path) -> None:
     for endpoint in ("completions", "chat"):
         output = tmp_path / endpoint
         ask(
@@ -119,8 +119,12 @@ def test_aiperf_completes_and_chats(url: str, tokenizer: Path, tmp_path: Path) -
                 *("--output-artifact-dir", str(output), "--no-gpu-telemetry", "--no-server-metrics"),
             ]
         )
-        lines = (output / "profile_export.jsonl").read_text().splitlines()
-        requests = [json.loads(line) for line in lines]
-        assert [request.get("error") for request in requests] == [None] * REQUESTS
-        tokens = [request["metrics"]["output_sequence_length"]["value"] for request in requests]
-        assert tokens == [OUTPUT_TOKENS] * REQUESTS
+        theirs = json.loads((output / "profile_export_aiperf.json").read_text())
+        ours = analyze([output / "profile_export.jsonl"]).requests[0]
+        assert (ours.requests, ours.failed, ours.output_tokens) == (REQUESTS, 0, REQUESTS * OUTPUT_TOKENS)
+        for figure, their_name in (
+            (ours.ttft.mean, "time_to_first_token"),
+            (ours.e2e.mean, "request_latency"),
+            (ours.tpot.mean, "inter_token_latency"),
+        ):
+            assert figure == pytest.approx(theirs[their_name]["avg"] * 1e6, rel=1e-6), their_name

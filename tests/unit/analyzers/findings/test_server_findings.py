@@ -97,3 +97,20 @@ def test_failed_requests_say_why_the_most_frequent_reason_first(tmp_path: Path) 
     assert finding.evidence == (
         f"a request that failed is in no latency; 2 with {refused}; 1 with timed out; 1 with a; 1 with 1 other error"
     )
+
+
+def test_tokens_of_a_request_that_failed_without_a_count_are_unknown_not_none(tmp_path: Path) -> None:
+    timed_out = REQUEST.replace(
+        b'"completion_tokens":3,"events":[[2000,1],[5000,2]]', b'"error":"timed out","events":%s'
+    )
+    server = ServerFacts("transformers", "http://127.0.0.1:1", started=False)
+    for events, told in (
+        (b"[[2000,null]]", "an unknown number"),
+        (b"[[2000,1],[3000,2]]", "3"),
+        (b"[]", "0"),
+    ):
+        run_of(server, tmp_path).requests.write_bytes(timed_out % events)
+        table = overview(analyze([tmp_path]))
+        assert table is not None
+        rows: dict[object, Row] = {row[0]: row for row in table.rows}
+        assert str(rows["output tokens"][1]).endswith(f", {told} more of 1 failed requests"), told

@@ -128,9 +128,10 @@ def test_another_workload_is_named_key_by_key(tmp_path: Path) -> None:
     one = figure("tokens", 1, "tokens", "requests[measured].output_tokens")
     same = {"engine.ranks": RANKS, "load.requests": REQUESTS}
     assert comparison(tmp_path / "same", one, workload=same).differences == []
-    other = {"engine.ranks": 4, "load.requests": REQUESTS, "load.output_tokens": 256}
+    other = {"engine.ranks": 4, "load.requests": "none", "load.output_tokens": 256, "load.ramp": "none"}
     assert comparison(tmp_path / "other", one, workload=other).differences == [
         f"engine.ranks is {RANKS}, published with 4",
+        f"load.requests is {REQUESTS}, published without it",
         "load.output_tokens is not set, published with 256",
     ]
 
