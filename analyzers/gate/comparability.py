@@ -14,7 +14,15 @@ from analyzers.rundir import Manifest
 CONFIG_SECTIONS = ("model", "engine", "load", "trace")
 """Sections of a profile that decide what a run measures."""
 
-_BEFORE_THE_KEY = {"trace.device_phases": False}
+_BEFORE_THE_KEY = {
+    "trace.device_phases": False,
+    "load.prefix_groups": 0,
+    "load.prefix_tokens": 0,
+    "load.arrivals": "poisson",
+    "load.burstiness": 1.0,
+    "load.timetable_speed": 1.0,
+    "load.timeout_s": 600.0,
+}
 """Keys that older runs do not name, and what held for them: naming it makes no difference."""
 
 UNKNOWN = "unknown"

@@ -2,8 +2,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from analyzers.gate.comparability import run_config
 from dsv4bench.cli.profiles import profiles
 from dsv4bench.engine.settings import EngineSettings
 from dsv4bench.errors import UsageError
@@ -17,6 +19,7 @@ from dsv4bench.profile import (
     profile_as_dict,
     profile_as_toml,
 )
+from tests.builders.manifests import manifest
 
 SHIPPED = ["ep4-depth2-soak", "gbs32-mtp1", "longctx", "mtp-accuracy", "serving-20", "smoke"]
 MINIMAL = 'name = "mine"\n[load]\nrequests = 2\noutput_tokens = 8\nprompt_tokens = 4\n'
@@ -266,3 +269,17 @@ def test_the_command_shows_one_profile_as_toml(capsys: pytest.CaptureFixture[str
     assert tomllib.loads(capsys.readouterr().out)["engine"]["depth"] == 1
     with pytest.raises(UsageError, match="--set needs the profile it applies to"):
         profiles(None, ["engine.depth=1"])
+
+
+def test_runs_from_before_the_load_had_shapes_are_compared_with_todays() -> None:
+    """A default that older runs do not name is what held for them."""
+    load = {
+        field.name: field.default
+        for field in msgspec.structs.fields(LoadSection)
+        if not field.required and field.default is not None
+    }
+    of_old = {"ignore_eos", "temperature", "top_k", "top_p", "seed", "warmup_batches", "warmup_output_tokens"}
+    today = run_config(manifest(profile={"load": load}))
+    assert {key for key in today if key.startswith("load.")} == {f"load.{key}" for key in of_old}
+    other = run_config(manifest(profile={"load": load | {"arrivals": "gamma"}}))
+    assert other["load.arrivals"] == "gamma"
