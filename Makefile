@@ -17,7 +17,7 @@ check: $(VENV)/.installed
 
 test: $(VENV)/.installed lint types
 	$(PYTEST) -q -n auto -m "not slow" --cov --cov-report= $(IN_PROCESS)
-	$(PYTEST) -n 2 --dist loadfile -m "not slow" tests/oracle tests/integration
+	$(PYTEST) -n 2 --dist loadfile -m "not slow" tests/oracle tests/integration tests/serving
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
