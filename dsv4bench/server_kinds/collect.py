@@ -36,9 +36,13 @@ def collect_traces(server: ResolvedServer, directory: RunDirectory) -> list[str]
     if profiling.format == "kineto":
         directory.torch_profiles.mkdir(exist_ok=True)
         for path in _trace_files(output, profiling.format):
-            shutil.move(path, directory.torch_profiles / path.name)
+            take = shutil.move if server.command else shutil.copy
+            take(path, directory.torch_profiles / path.name)
         return []
     shutil.copytree(output, directory.sa_profile, dirs_exist_ok=True)
+    if server.command:
+        # What a server that runs already wrote stays where it is.
+        shutil.rmtree(output)
     if not directory.serving_trace.is_file():
         merge_fragments(directory.sa_profile)
         return ["the server did not merge its trace; the fragments of its processes were"]

@@ -191,7 +191,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--fault", choices=FAULTS, default="none")
     parser.add_argument("--ttft-ms", type=float, default=1.0)
     parser.add_argument("--itl-ms", type=float, default=1.0)
-    parser.add_argument("--slower", type=float, default=1.0)
+    parser.add_argument("--slower", type=float, default=float(os.environ.get("STUB_SLOWER", "1")))
     parser.add_argument("--tokens-per-event", type=int, default=1)
     parser.add_argument("--split-bytes", type=int, default=0)
     parser.add_argument("--wrong-usage", type=int, default=0)
