@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import subprocess
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -101,17 +102,18 @@ class ServedRun:
             asyncio.run(self._drive(plan))
         except (EngineError, KeyboardInterrupt) as stopped:
             error = stopped
-        self._observer.stage("collecting")
-        self._collect(complete=error is None)
-        self._manifest.set(server=self._facts, client=self._client)
+        # First what was measured here: nothing that a server left can be in its way.
         write_client_files(
             self._directory,
             self._records,
             self._profile.engine.mtp,
             self._profile.trace.sa_profile if self._server.profiling is not None else None,
         )
+        self._observer.stage("collecting")
+        self._collect(complete=error is None)
         if self._directory.serving_trace.is_file():
             link_serving_trace(self._directory)
+        self._manifest.set(server=self._facts, client=self._client)
         return RunResult(self._directory, self._manifest.finish(error), error)
 
     async def _drive(self, plan: Plan) -> None:
@@ -195,7 +197,7 @@ class ServedRun:
             )
         finally:
             records = [record for result in results for record in result.records]
-            self._records += records
+            self._records += [*records, *_never_sent(requests, records, phase)]
             if phase == "measured" and results:
                 self._client = results[0].client
         if process is not None and any(_was_cut_off(record) for record in records):
@@ -241,13 +243,13 @@ class ServedRun:
         if self._facts.profile_window_ns is not None:
             for reason in collect_traces(self._server, self._directory):
                 self._miss(reason)
+        self._set(drafts=self._drafts())
         if not self._directory.server_log.is_file():
             return
         ranks = device_map(self._directory.server_log, self._server.devices)
         self._manifest.set(device_map=ranks)
         if complete and self._server.strace and not ranks:
             self._miss("its log has no ready line of a rank")
-        self._set(drafts=self._drafts())
         self._manifest.set(program_cache=programs_of_log(self._directory.server_log))
 
     def _drafts(self) -> ServerDrafts | None:
@@ -261,6 +263,8 @@ class ServedRun:
                 return None
             if counted is not None:
                 return counted
+        if not self._directory.server_log.is_file():
+            return None
         measured = [record.server_request_id for record in self._records if record.phase == "measured"]
         names = [name for name in measured if name is not None]
         return drafts_of_log(self._directory.server_log, names)
@@ -270,6 +274,30 @@ class ServedRun:
 
     def _miss(self, reason: str) -> None:
         self._set(missing_traces=[*self._facts.missing_traces, reason])
+
+
+def _never_sent(
+    requests: Sequence[LoadRequest], records: Sequence[RequestRecord], phase: Phase
+) -> list[RequestRecord]:
+    """Records of the requests that were not sent any more: they failed, as those that were given up."""
+    sent = {record.request_id for record in records}
+    now = time.perf_counter_ns()
+    return [
+        RequestRecord(
+            request_id=request.request_id,
+            rank=None,
+            prompt_token_ids=list(request.prompt.token_ids),
+            output_token_ids=[],
+            send_ns=now,
+            token_times_ns=[],
+            finish_reason=None,
+            prompt=request.prompt.text,
+            error="never sent: the batch was given up before",
+            phase=phase,
+        )
+        for request in requests
+        if request.request_id not in sent
+    ]
 
 
 def _was_cut_off(record: RequestRecord) -> bool:

@@ -90,6 +90,7 @@ class Stub:
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         self.requests += 1
+        print("stub: asked", flush=True)
         body = await request.json()
         fault = self.options.fault
         if (refused := self._refusal(body)) is not None:

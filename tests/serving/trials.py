@@ -17,7 +17,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 _LIMIT_S = 60.0
@@ -38,13 +38,11 @@ class Trial:
     """Measured requests that failed."""
     whole: int | None = 6
     """Measured requests that were answered; None where that is a matter of time."""
-    settings: tuple[str, ...] = ()
-    kill: bool = False
-    """Whether dsv4bench is killed while it measures."""
+    end_by: signal.Signals | None = None
+    """What dsv4bench gets while it measures."""
     take_port: bool = False
     missing_trace: bool = False
-    requests: int = 6
-    sets: tuple[str, ...] = field(default=())
+    sets: tuple[str, ...] = ()
 
 
 TRIALS = (
@@ -101,7 +99,29 @@ TRIALS = (
     ),
     Trial("ignores its signal", ("--fault", "ignore-sigterm"), 0, sets=("server.stop.grace_s=0.5",)),
     Trial("grandchildren", ("--fault", "grandchildren"), 0),
-    Trial("killed", ("--itl-ms", "500"), -signal.SIGKILL, status="running", whole=None, kill=True),
+    Trial(
+        "exit with requests unsent",
+        ("--fault", "exit-mid-stream"),
+        1,
+        "exited with status 3",
+        "incomplete",
+        failed=6,
+        whole=0,
+        sets=("load.concurrency=2",),
+    ),
+    Trial(
+        "interrupted",
+        ("--itl-ms", "500"),
+        130,
+        "what was measured so far",
+        "interrupted",
+        failed=6,
+        whole=0,
+        end_by=signal.SIGINT,
+    ),
+    Trial(
+        "killed", ("--itl-ms", "500"), -signal.SIGKILL, status="running", whole=None, end_by=signal.SIGKILL
+    ),
 )
 
 
@@ -138,10 +158,9 @@ def run_trial(trial: Trial, directory: Path) -> list[str]:
             env=_environment(),
         )
         try:
-            if trial.kill:
-                _wait_for(out / "server.log", "stub: ready")
-                time.sleep(0.3)
-                process.kill()
+            if trial.end_by is not None:
+                _wait_for(out / "server.log", "stub: asked")
+                process.send_signal(trial.end_by)
             printed, _ = process.communicate(timeout=_LIMIT_S)
         except subprocess.TimeoutExpired:
             process.kill()
@@ -209,7 +228,7 @@ def _wrong_directory(trial: Trial, out: Path) -> list[str]:
         wrong.append("the server's log is empty")
     if bool(manifest["server"]["missing_traces"]) != trial.missing_trace:
         wrong.append(f"missing traces: {manifest['server']['missing_traces']}")
-    if trial.kill:
+    if trial.end_by == signal.SIGKILL:
         return wrong
     lines = (out / "requests.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
