@@ -127,19 +127,23 @@ def dsv4_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """Run a profile and measure it: `dsv4_run("smoke", engine={"depth": 1}, runs=3)` returns a `Measurement`.
 
     Overrides are keys of the profile, as tables (`engine={"depth": 1}`) or dotted (`**{"engine.depth": 1}`). Without
-    `runs` a test with the marker `tpot` measures as many as the marker says, any other test one. No two measurements
-    of this user run at once, under xdist neither.
+    `runs` a test with the marker `tpot` measures as many as the marker says, any other test one. `server_kind` starts a
+    server of that kind for every run (`dsv4bench servers`), whose keys are overrides of `server`. No two measurements of
+    this user run at once, under xdist neither.
     """
     config, node = request.config, request.node
     state = _state(node)
 
-    def run(profile: str = "smoke", *, runs: int | None = None, **overrides: Any) -> Measurement:
+    def run(
+        profile: str = "smoke", *, runs: int | None = None, server_kind: str | None = None, **overrides: Any
+    ) -> Measurement:
         root = tmp_path_factory.mktemp("dsv4")
         settings = dict(_flat(overrides))
         with _measuring_alone():
             count = runs or _wanted_runs(node)
             directories = [
-                _run_once(config, profile, settings, root / f"run-{index}") for index in range(count)
+                _run_once(config, profile, server_kind, settings, root / f"run-{index}")
+                for index in range(count)
             ]
         from analyzers.gate.samples import samples_of_runs
 
@@ -259,12 +263,19 @@ def _measuring_alone() -> Iterator[None]:
         yield
 
 
-def _run_once(config: pytest.Config, profile: str, overrides: Mapping[str, Any], directory: Path) -> Path:
+def _run_once(
+    config: pytest.Config,
+    profile: str,
+    server_kind: str | None,
+    overrides: Mapping[str, Any],
+    directory: Path,
+) -> Path:
     from dsv4bench.profile import toml_value
 
     command = config.getoption("--dsv4-command")
     words = shlex.split(command) if command else [sys.executable, "-m", "dsv4bench"]
     words += ["run", profile, "--out", str(directory)]
+    words += ["--server", server_kind] if server_kind is not None else []
     for key, value in overrides.items():
         words += ["--set", f"{key}={toml_value(value)}"]
     try:

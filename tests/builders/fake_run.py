@@ -24,6 +24,7 @@ parser.add_argument("--events", type=Path, help="append a line when a run begins
 parser.add_argument("--noise", type=float, default=1.0, help="what the noise is multiplied by")
 parser.add_argument("--per-step", type=int, default=1, help="tokens of a step")
 parser.add_argument("--set", action="append", default=[])
+parser.add_argument("--server", help="kept in the run directory, with the overrides of it")
 parser.add_argument("--fail-in", default="", help="names of the runs that exit with code 1")
 parser.add_argument("--hang-in", default="")
 parser.add_argument("--log", type=Path, help="append the name of the run here")
@@ -67,6 +68,8 @@ number = int(re.sub(r"\D", "", place) or 0)
 noise = 0 if arguments.counter else arguments.noise * (number * 3 % 5 - 2) / 1000
 step_ns = round(float(tpot) * arguments.per_step * (1 + noise) * 1e6)
 arguments.out.mkdir(parents=True)
+if arguments.server:
+    (arguments.out / "server.json").write_text(json.dumps([arguments.server, *arguments.set]))
 profile: dict[str, Any] = {
     "name": "fake",
     "engine": {"depth": 2},

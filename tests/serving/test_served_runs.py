@@ -13,6 +13,7 @@ import pytest
 
 from analyzers.analysis import analyze
 from analyzers.gate.samples import samples_of_runs
+from dsv4bench.server_kinds.resolve import free_port
 from tests.serving.pypto_serving import ROOT, checked, install
 
 pytestmark = pytest.mark.medium
@@ -93,6 +94,41 @@ def test_the_stand_in_of_the_production_engine_is_measured_as_its_documents_say(
     assert report.request_lives is not None
     assert report.request_lives.joined == 2
     assert report.lost == 0
+
+
+def test_a_server_that_runs_already_is_asked_and_left_alone(tmp_path: Path) -> None:
+    port = free_port("127.0.0.1")
+    command = [
+        sys.executable,
+        "-m",
+        "tests.serving.stub_server",
+        "--port",
+        str(port),
+        "--tokens-per-event",
+        "2",
+    ]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        while server.stdout.readline() != b"stub: ready\n":
+            pass
+        out = tmp_path / "run"
+        done = run(
+            out,
+            "smoke",
+            "--url",
+            f"http://127.0.0.1:{port}",
+            sets=("load.requests=3", "load.output_tokens=5"),
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert server.poll() is None
+        server.terminate()
+    (figures,) = [figures for figures in analyze([out]).requests if figures.phase == "measured"]
+    # One token and two events of two: by the server's count five, and what an event brought nobody says.
+    assert (figures.output_tokens, figures.failed, figures.tokens_per_step) == (15, 0, None)
+    manifest = json.loads((out / "run.json").read_text())
+    assert (manifest["server"]["started"], manifest["server"]["missing_traces"]) == (False, [])
+    assert "unavailable" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,18 @@ def test_an_unmarked_test_measures_once(sample: Callable[..., pytest.RunResult])
     sample(tests, STEADY).assert_outcomes(passed=1)
 
 
+def test_runs_may_start_a_server(sample: Callable[..., pytest.RunResult]) -> None:
+    tests = """
+        import json
+
+        def test_served(dsv4_run):
+            measurement = dsv4_run(server_kind="mine.toml", server={"port": 9})
+            (directory,) = measurement.directories
+            assert json.loads((directory / "server.json").read_text()) == ["mine.toml", "server.port=9"]
+    """
+    sample(tests, STEADY).assert_outcomes(passed=1)
+
+
 def test_a_marker_with_a_misspelt_argument_is_refused(sample: Callable[..., pytest.RunResult]) -> None:
     result = sample(MARKED.replace("max_regression", "max_regresion"), STEADY, "--dsv4-save", "base")
     result.assert_outcomes(failed=1)
