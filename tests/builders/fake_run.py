@@ -75,7 +75,7 @@ profile: dict[str, Any] = {
     "engine": {"depth": 2},
     "load": {"requests": 1, "output_tokens": 20},
 }
-for setting in arguments.set:
+for setting in (text for text in arguments.set if not text.startswith("server.")):
     key, _, value = setting.partition("=")
     section, _, name = key.partition(".")
     profile[section][name] = json.loads(value)
