@@ -199,7 +199,9 @@ def _requests(report: Report) -> list[Markup]:
     columns, lives = report.series.requests, report.series.request_lives
     chart = []
     if lives:
-        caption = f"{counted(len(lives), 'request')} from sending to the last token; at most {MOST_BARS}, the longest"
+        caption = f"{counted(min(len(lives), MOST_BARS), 'request')} from sending to the last token"
+        if report.request_lives is not None and report.request_lives.joined > MOST_BARS:
+            caption += f": those with the longest E2E of {report.request_lives.joined}"
         chart = [figure(caption, request_lives_chart(lives)), legend()]
     return chart + ([] if columns is None else [table_markup(requests_table(columns))])
 
