@@ -146,6 +146,8 @@ def test_nothing_is_left_when_the_run_itself_is_killed(tmp_path: Path) -> None:
 import asyncio, pathlib
 from tests.unit.dsv4bench.server_kinds.test_process import resolved_again
 from dsv4bench.server_kinds.process import ServerProcess
+
+pytestmark = pytest.mark.medium
 async def main():
     process = ServerProcess(resolved_again(pathlib.Path({str(tmp_path)!r})), pathlib.Path({str(tmp_path / "log")!r}))
     async with process:
