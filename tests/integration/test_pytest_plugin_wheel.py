@@ -66,6 +66,15 @@ def project(installed: Path, tmp_path: Path) -> Callable[..., str]:
     return run
 
 
+@pytest.mark.parametrize("package", ["dsv4bench", "analyzers", "profiles"])
+def test_the_wheel_brings_every_file_of_its_packages(installed: Path, package: str) -> None:
+    def files(root: Path) -> set[str]:
+        found = (path.relative_to(root) for path in (root / package).rglob("*") if path.is_file())
+        return {str(path) for path in found if "__pycache__" not in path.parts}
+
+    assert files(installed) == files(REPOSITORY)
+
+
 def test_the_wheel_brings_the_options_and_the_marker(project: Callable[..., str]) -> None:
     assert "--dsv4-baseline" in project("--help")
     assert "tpot(max_regression=0.02" in project("--markers")

@@ -20,6 +20,8 @@ from dsv4bench.server_kinds.load import load_kind
 from dsv4bench.server_kinds.process import ServerProcess
 from dsv4bench.server_kinds.resolve import ResolvedServer, free_port, resolve
 
+pytestmark = pytest.mark.medium
+
 SERVER = """
 import http.server, sys
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -147,7 +149,6 @@ import asyncio, pathlib
 from tests.unit.dsv4bench.server_kinds.test_process import resolved_again
 from dsv4bench.server_kinds.process import ServerProcess
 
-pytestmark = pytest.mark.medium
 async def main():
     process = ServerProcess(resolved_again(pathlib.Path({str(tmp_path)!r})), pathlib.Path({str(tmp_path / "log")!r}))
     async with process:
