@@ -178,8 +178,9 @@ class Launcher:
             clean = True
         finally:
             self._observer.stage("stopping the ranks")
-            runner.close()
             engine.close(abort=not clean)
+            # Behind the engine, whose thread tells the loop what became of each request.
+            runner.close()
             self._manifest.set(restarts=engine.progress().restarts)
 
     def _run_batch(
